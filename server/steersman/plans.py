@@ -1,0 +1,141 @@
+"""Plan mode, and the review that ends it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+import anyio
+
+from steersman.errors import PlanModeError, UserQuestionError
+from steersman.journal import Journal, PlanApproved, PlanModeSet
+from steersman.questions.service import UserQuestions
+from steersman.questions.types import Answered, AskRequest, Option, PlanReview, Question, Suspended, Via
+from steersman.registry import Activation, Agent
+
+APPROVE: Final = "Approve"
+KEEP_PLANNING: Final = "Keep planning"
+_QUESTION_ID: Final = "plan"
+
+PlanModePolicy = Literal["tracked", "always"]
+
+
+@dataclass(frozen=True)
+class Approved:
+    """An approved review of exactly one plan."""
+
+    plan_sha256: str
+    """Of the plan's UTF-8 bytes as they came, in hexadecimal."""
+    review_id: str
+    via: Via
+
+
+class PlanMode:
+    """Which agents are in plan mode. The last change wins.
+
+    Args:
+        policy: `always` is for hosts without a plan mode: every root counts as in it, also after an approval.
+    """
+
+    def __init__(self, *, journal: Journal, policy: PlanModePolicy = "tracked") -> None:
+        self._journal = journal
+        self._always = policy == "always"
+
+    def active(self, agent: Activation) -> bool:
+        return agent.agent.plan_mode or (self._always and agent.owner_id is None)
+
+    async def set(self, agent: Agent, active: bool) -> Literal["committed", "noop"]:
+        """Turn plan mode on or off.
+
+        Returns:
+            `noop` if it was so already.
+        """
+        if agent.plan_mode == active:
+            return "noop"
+        await self._journal.append(PlanModeSet(agent.realm, agent.id, active))
+        agent.plan_mode = active
+        return "committed"
+
+
+class PlanReviews:
+    """Has plans reviewed by the human. An approval, and nothing else, ends plan mode."""
+
+    def __init__(self, questions: UserQuestions, mode: PlanMode, *, journal: Journal) -> None:
+        self._questions = questions
+        self._mode = mode
+        self._journal = journal
+
+    async def review(self, plan: str, request: AskRequest) -> Approved | Suspended:
+        """Put `plan` before the human and wait for the decision.
+
+        The checks come in this order: caller, plan mode, plan; then those of the question itself. A call whose review
+        was decided before, and whose reply was lost, gets the same decision again.
+
+        Args:
+            plan: the whole plan, Markdown.
+            request: the call that brought it; what is asked is filled in here.
+
+        Raises:
+            PlanModeError: `NOT_IN_PLAN_MODE`, `INVALID_PLAN`, or `KEEP_PLANNING` with the human's words.
+            UserQuestionError: the question was refused, or ended without a decision. Plan mode stays on.
+        """
+        agent = request.agent
+        assert agent is not None
+        self._admit(agent)
+        request = replace(request, questions=(_QUESTION,), intent=PlanReview(plan, APPROVE))
+        known = self._questions.recall(request)
+        if known is not None:
+            return self._decide(plan, known)
+        if not self._mode.active(agent):
+            raise PlanModeError("NOT_IN_PLAN_MODE")
+        _check_plan(plan)
+        answered = await self._questions.ask(request)
+        if isinstance(answered, Suspended):
+            return answered
+        approved = self._decide(plan, answered)
+        if not answered.replayed:
+            # The human approved: from here on no cancellation takes it back.
+            with anyio.CancelScope(shield=True):
+                await self._journal.append(
+                    PlanApproved(agent.realm, agent.id, approved.review_id, approved.plan_sha256)
+                )
+                await self._mode.set(agent.agent, False)
+        return approved
+
+    def _admit(self, agent: Activation) -> None:
+        try:
+            self._questions.admit(agent)
+        except UserQuestionError as refusal:
+            if refusal.code == "CALLER_NOT_LIVE":
+                raise PlanModeError("CALLER_NOT_LIVE") from None
+            raise
+
+    def _decide(self, plan: str, answered: Answered) -> Approved:
+        """Approved is one thing only: exactly one selected label, the approving one, and no word beside it."""
+        answer = answered.answers[0]
+        if answer.selected != (APPROVE,) or answer.custom is not None or answer.skipped:
+            raise PlanModeError("KEEP_PLANNING", feedback=answer.custom or "")
+        return Approved(hashlib.sha256(plan.encode()).hexdigest(), answered.card_id, answered.via)
+
+
+_QUESTION = Question(
+    id=_QUESTION_ID,
+    question="Is this plan approved?",
+    header="Plan",
+    options=(
+        Option(APPROVE, "The agent leaves plan mode and carries the plan out."),
+        Option(KEEP_PLANNING, "Plan mode stays on."),
+    ),
+)
+
+
+def _check_plan(plan: str) -> None:
+    lines = plan.splitlines() or [""]
+    first = lines[0]
+    marks = len(first) - len(first.lstrip("#"))
+    title = first[marks:]
+    if not 1 <= marks <= 6 or not title[:1].isspace() or not title.strip().strip("#").strip():
+        raise PlanModeError("INVALID_PLAN", reason="its first line is not a # heading with a title.")
+    if not any(line.strip() for line in lines[1:]):
+        raise PlanModeError("INVALID_PLAN", reason="nothing stands under its heading.")

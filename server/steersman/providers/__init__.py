@@ -1,0 +1,1 @@
+"""What can put a question before the human."""

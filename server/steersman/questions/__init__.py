@@ -1,0 +1,1 @@
+"""Questions to the human: the vocabulary, the checks and the service."""

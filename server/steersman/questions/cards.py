@@ -1,0 +1,154 @@
+"""Where cards are found again: by the host's id of the call, and by the handle of a suspended one."""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+
+from steersman.canonical import digest
+from steersman.clock import Clock
+from steersman.credentials import new_secret, secret_hash
+from steersman.errors import SteersmanError, ToolError, UserQuestionError
+from steersman.questions.types import Answered, AskRequest, Card, Provider, Resumption
+from steersman.registry import Activation
+
+KEPT_CARDS: Final = 1024
+"""How many suspended and settled cards of one agent are remembered, the newest."""
+
+
+@dataclass(eq=False)
+class Entry:
+    """A card with what the service remembers of it."""
+
+    card: Card
+    outcome: Answered | SteersmanError | None = None
+    answer_digest: str | None = None
+    """The digest of the one answer that was taken for a suspended card."""
+    suspended_by: Provider | None = None
+    handles: list[str] = field(default_factory=list[str])
+    key: str | None = None
+    waiting: Activation | None = None
+    """Whose lease the suspended card extends."""
+    leader: AskRequest | None = None
+    """The call that has the card before the human right now; others that ask the same wait for it."""
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    """The leader's: cancelling it withdraws the card."""
+    changed: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def request(self) -> AskRequest:
+        return self.card.request
+
+
+class CardStore:
+    """The cards of all agents, open and remembered. In memory; nothing but hashes of handles."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._by_agent: dict[tuple[str, str], OrderedDict[str, Entry]] = {}
+        self._by_key: dict[tuple[str, str, str], Entry] = {}
+        self._by_handle: dict[str, Entry] = {}
+
+    def find(self, request: AskRequest) -> Entry | None:
+        """The card that this very call asked before, if it did.
+
+        Raises:
+            UserQuestionError: `ANSWER_INVALID` for an answer without a handle, and for a handle of another agent,
+                another call or nobody.
+            ToolError: `INVALID_ARGUMENTS` for the host's id of a call with other arguments.
+        """
+        if request.resumption is not None:
+            return self._resumed(request, request.resumption)
+        entry = self._by_key.get(self._key(request)) if request.call_key is not None else None
+        if entry is not None and entry.request.call_digest != request.call_digest:
+            raise ToolError(
+                "INVALID_ARGUMENTS",
+                reason="the call carries the id of an earlier call of this agent, found other arguments; "
+                "allowed are those of the earlier call.",
+            )
+        return entry
+
+    def _resumed(self, request: AskRequest, resumption: Resumption) -> Entry:
+        handle = resumption.handle
+        entry = self._by_handle.get(secret_hash(handle)) if handle is not None else None
+        if entry is None or resumption.answer is None:
+            missing = "an answer without the state it belongs to" if handle is None else "a state nobody was given"
+            missing = missing if resumption.answer is not None else "a state without an answer"
+            raise UserQuestionError("ANSWER_INVALID", reason=f"Found was {missing}.")
+        if _agent(entry.request) != _agent(request) or entry.request.call_digest != request.call_digest:
+            raise UserQuestionError("ANSWER_INVALID", reason="Found was the state of another call.")
+        if entry.answer_digest not in (None, digest(resumption.answer)):
+            raise UserQuestionError("ANSWER_INVALID", reason="Found was a second, different answer to one question.")
+        return entry
+
+    def add(self, request: AskRequest) -> Entry:
+        entry = Entry(Card(f"ask-{secrets.token_hex(8)}", request, self._clock.now()))
+        if request.call_key is not None and request.agent is not None:
+            entry.key = request.call_key
+            self._by_key[self._key(request)] = entry
+        kept = self._by_agent.setdefault(_agent(request), OrderedDict())
+        kept[entry.card.id] = entry
+        for old in list(kept.values())[: max(0, len(kept) - KEPT_CARDS)]:
+            if old.leader is None:
+                self.remove(old)
+        return entry
+
+    def new_handle(self, entry: Entry) -> str:
+        handle = new_secret()
+        hashed = secret_hash(handle)
+        entry.handles.append(hashed)
+        self._by_handle[hashed] = entry
+        return handle
+
+    def suspend(self, entry: Entry, provider: Provider, activation: Activation | None) -> None:
+        """Remember that the host shows the card; its asker's lease waits for the human."""
+        entry.suspended_by = provider
+        if entry.waiting is None and activation is not None:
+            entry.waiting = activation
+            activation.unanswered += 1
+
+    def settle(self, entry: Entry, outcome: Answered | SteersmanError) -> None:
+        """Keep what became of the card: the same call gets it again."""
+        entry.outcome = outcome
+        entry.card.settled = True
+        self._release(entry)
+        if not entry.handles and entry.key is None:
+            self.remove(entry)
+
+    def remove(self, entry: Entry) -> None:
+        self._release(entry)
+        of = _agent(entry.request)
+        kept = self._by_agent.get(of, OrderedDict[str, Entry]())
+        kept.pop(entry.card.id, None)
+        if not kept:
+            self._by_agent.pop(of, None)
+        if entry.key is not None:
+            self._by_key.pop((*of, entry.key), None)
+        for hashed in entry.handles:
+            self._by_handle.pop(hashed, None)
+
+    def open_cards(self) -> Iterator[Entry]:
+        """The cards that wait for the human, by agent, oldest first."""
+        for kept in list(self._by_agent.values()):
+            yield from [entry for entry in kept.values() if not entry.card.settled]
+
+    def open_of(self, realm: str, agent_id: str) -> list[Entry]:
+        kept = self._by_agent.get((realm, agent_id), OrderedDict[str, Entry]())
+        return [entry for entry in kept.values() if not entry.card.settled]
+
+    def _release(self, entry: Entry) -> None:
+        if entry.waiting is not None:
+            entry.waiting.unanswered -= 1
+            entry.waiting = None
+
+    def _key(self, request: AskRequest) -> tuple[str, str, str]:
+        return (*_agent(request), request.call_key or "")
+
+
+def _agent(request: AskRequest) -> tuple[str, str]:
+    return ("", "") if request.agent is None else (request.agent.realm, request.agent.id)

@@ -1,0 +1,11 @@
+"""`steer_subagent`: schema names to service names, and back."""
+
+from __future__ import annotations
+
+from steersman.contract import SteerArguments
+from steersman.services import Services
+from steersman.tools.call import Structured, ToolCall
+
+
+async def steer_subagent(services: Services, arguments: SteerArguments, call: ToolCall) -> Structured:
+    return await services.steering.steer(call.caller, arguments.subagent_id, arguments.message, arguments.mode)
