@@ -1,0 +1,186 @@
+"""Every behaviour that must hold, once, with its source; `test_requirements.py` holds tests and this list together."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.requirement_type import Requirement
+from tests.requirements_contract import CONTRACT
+
+
+def requirement(*names: str) -> pytest.MarkDecorator:
+    """Mark a test as showing these behaviours."""
+    unknown = [name for name in names if name not in REQUIREMENTS]
+    assert not unknown, f"no such requirement: {unknown}"
+    return pytest.mark.requirement(*names)
+
+
+REQUIREMENTS: dict[str, Requirement] = {
+    # --- the guard ---
+    "guard:child-refused": Requirement(
+        "A live agent that another agent owns is refused with DELEGATED_CALLER: no provider, no card, no record.",
+        "case 1; design 8",
+    ),
+    "guard:many-children": Requirement(
+        "Thirty-five children that ask at once are all refused at once, and their root can still ask.", "case 2"
+    ),
+    "guard:chains": Requirement(
+        "At every depth below a root both tools refuse with the same code and the same text.", "case 3; design 5"
+    ),
+    "guard:stable-text": Requirement("The refusal is byte-identical each time.", "case 4; design 5"),
+    "guard:not-configurable": Requirement("No setting lets an owned agent through.", "cases 6 and 8"),
+    "guard:runtime-ownership": Requirement(
+        "The live activation's owner decides, not the header: a live child of depth 0 is refused, an agent of depth 1 "
+        "that entered without an owner may ask.",
+        "case 7; design 7",
+    ),
+    "guard:stale-object": Requirement(
+        "An activation that is not the live one of its id is CALLER_NOT_LIVE, and so is everybody without a registry.",
+        "case 7; design 5",
+    ),
+    "guard:orphan-stays-owned": Requirement(
+        "A child whose owner exited stays live and stays refused.", "case 7; design 7"
+    ),
+    "provider:none": Requirement(
+        "Without a provider a question fails with NO_PROVIDER at once; once one registers the next question works.",
+        "case 5; design 5",
+    ),
+    # --- callers, realms, registry ---
+    "caller:forged-credential": Requirement(
+        "A credential that is present and names nobody makes a dead caller, never the connection's root.",
+        "case 9; design 6",
+    ),
+    "caller:ended-credential": Requirement("The credential of an activation that ended is dead.", "case 9; design 6"),
+    "caller:forgotten-credential": Requirement(
+        "While entered agents live on a connection or token, a call without identity there is a dead caller.",
+        "case 9; design 6",
+    ),
+    "caller:root-on-first-use": Requirement("A host that tells nothing is one root.", "design 6 and 10"),
+    "caller:connection-root-ends": Requirement(
+        "What lives on a stream ends with it; what a token's host entered has a lease instead.", "design 6 and 7"
+    ),
+    "caller:arguments-never-decide": Requirement(
+        "Arguments that claim an identity, an answer or an approval are refused and change nothing.", "case 10"
+    ),
+    "caller:credential-not-session": Requirement(
+        "One credential over two connections is one agent; two credentials over one connection are two.", "case 11"
+    ),
+    "caller:header": Requirement(
+        "Over HTTP the header Steersman-Agent names an agent; _meta goes before it.", "design 6"
+    ),
+    "caller:nobody-steers": Requirement("A dead caller steers nobody.", "design 5"),
+    "caller:codex": Requirement(
+        "With the Codex profile the thread in _meta calls: a root if it is its session, else owned by its parent; what "
+        "cannot be read is a dead caller.",
+        "design 6; hosts: Codex",
+    ),
+    "caller:profile-off": Requirement(
+        "Without the profile a host's own metadata decides nothing, and no host enters ids of a profile's namespace.",
+        "design 6",
+    ),
+    "realm:nothing-crosses": Requirement(
+        "Ids, credentials and lists of one realm are worth nothing in another.", "design 1 and 6"
+    ),
+    "realm:token-root": Requirement(
+        "Tokens of one principal share a realm, and each has a root of its own.", "design 6"
+    ),
+    "registry:re-entry": Requirement("An owner that enters again has its children back.", "case 12; design 7"),
+    "registry:resume-key": Requirement(
+        "A known id is entered with its resume key only, supersede or not; otherwise the live one is untouched.",
+        "case 12; design 7",
+    ),
+    "registry:lease": Requirement(
+        "An activation entered over HTTP lives 90 s beyond its last open request or open question, then is dead.",
+        "design 7",
+    ),
+    "registry:one-shot": Requirement("A one-shot agent that ended is not entered again.", "design 7"),
+    "registry:live-needs-supersede": Requirement("A live id is entered again only to supersede it.", "design 7"),
+    "registry:no-cycles": Requirement("No agent comes to own itself, at once or through others.", "design 7"),
+    "registry:model": Requirement(
+        "Under any order of entries, exits, supersedes and lapses: one live activation for each id, counts that hold.",
+        "design 7",
+    ),
+    "registry:own-key": Requirement(
+        "A host may bring its own resume key to a first entry, so that a lost reply loses nothing.", "design 7"
+    ),
+    "steer:unknown-subagent": Requirement(
+        "Whatever is no direct subagent gets one code, text and shape, with the caller's own direct subagents.",
+        "case 13; design 5",
+    ),
+    "http:bearer": Requirement(
+        "HTTP serves nobody without a token it knows; a revoked token stops at once.", "design 6; MCP authorization"
+    ),
+    "host:shapes": Requirement(
+        "Host parameters of a wrong shape are -32602; refusals are 4001 with name, code and message.", "design 10"
+    ),
+    "host:list": Requirement("agents/list shows the realm's agents as a tree with status and what waits.", "design 10"),
+    "host:advertised": Requirement("The host methods are advertised as a capability in both eras.", "design 10"),
+    # --- while the human thinks ---
+    "ask:no-deadline": Requirement(
+        "A question open for 45 minutes is still open and answered normally; no deadline unless configured.", "case 14"
+    ),
+    "ask:timeout": Requirement("With a configured deadline an unanswered question ends as ASK_TIMED_OUT.", "design 5"),
+    "ask:progress": Requirement("A waiting call sends progress every 10 s to a client that asked for it.", "design 8"),
+    "ask:withdrawn": Requirement(
+        "A cancelled call, a closed stream or a lost host withdraws its own question and touches no other.", "case 15"
+    ),
+    "ask:cancel-after-answer": Requirement("A cancel after the answer leaves the answer standing.", "case 15"),
+    "ask:stray-cancel": Requirement("A cancel for an unknown or finished call is ignored.", "case 15"),
+    "ask:not-blocking": Requirement("While a question is open everything else is served at once.", "case 17"),
+    "ask:slow-modern": Requirement("A modern client may answer after 11 minutes.", "case 18"),
+    "ask:lost-reply": Requirement("The same answer sent again by the same caller gets the same result.", "case 18"),
+    "ask:bound-handle": Requirement(
+        "A handle with another answer, other arguments, another caller, or answers without one: ANSWER_INVALID.",
+        "case 18; design 8",
+    ),
+    "ask:agent-ended": Requirement("When its agent ends, an open question is withdrawn.", "design 5"),
+    "ask:joins": Requirement("A call retried under its host's id joins its own card, or gets its outcome.", "case 23"),
+    "ask:key-other-arguments": Requirement("One call id with other arguments is INVALID_ARGUMENTS.", "design 9"),
+    "ask:open-call-limit": Requirement("An agent has at most 256 open calls.", "design 5"),
+    "ask:server-goes": Requirement("When the server goes away open questions end as ASK_ABORTED.", "design 5"),
+    # --- whose answer, and is it one ---
+    "answer:own": Requirement("Two agents that ask the same at once each get their own answer.", "case 19"),
+    "answer:order": Requirement("Questions reach the human in order of arrival; one dismissed stops none.", "case 20"),
+    "answer:checked": Requirement(
+        "A provider that brings back anything but an answer to what was asked gives ANSWER_INVALID.", "case 24"
+    ),
+    "answer:decline-cancel": Requirement(
+        "accept of nothing, decline and cancel are ANSWER_INVALID, ASK_DECLINED and ASK_CANCELLED.", "case 25"
+    ),
+    "answer:next-provider": Requirement("A client that cannot show forms leaves the next provider to ask.", "case 25"),
+    "answer:never-made-up": Requirement("No headless or automatic way makes an answer up.", "case 8"),
+    "answer:shapes": Requirement("Choices, skips and own words come back in the frozen shape.", "design 4 and 8"),
+    "intent:checked": Requirement("A review without its approving option or its plan is BAD_INTENT.", "design 5"),
+    # --- plans ---
+    "plan:prompt": Requirement(
+        "The prompt plan enters plan mode, for a live agent only, and never leaves it.", "design 8"
+    ),
+    "plan:set": Requirement("The host turns plan mode on and off for one agent.", "design 8 and 10"),
+    "plan:approved": Requirement(
+        "Approve alone approves, names digest and review, and ends plan mode.", "design 8; cases 26 and 29"
+    ),
+    "plan:not-approved": Requirement(
+        "Anything else than Approve alone leaves plan mode on, with the human's words unchanged.", "case 26"
+    ),
+    "plan:invalid": Requirement("An empty plan is INVALID_PLAN before the human is asked.", "case 27"),
+    "plan:not-in-plan-mode": Requirement("Outside plan mode there is nothing to review.", "design 5"),
+    "plan:interrupted": Requirement("An interrupted review leaves plan mode on and the next review works.", "case 28"),
+    "plan:two-at-once": Requirement("Two plans under review at once each get their own digest.", "case 29"),
+    "plan:always": Requirement("With --plan-mode always every root stays in plan mode, also approved.", "design 8"),
+    "plan:lost-reply": Requirement("An approval whose reply was lost is given again, once in effect.", "case 18"),
+    # --- the whole ---
+    "story:delegation": Requirement(
+        "A parent delegates, the child's question is refused, comes back in its result, and the parent goes on.",
+        "issue 2",
+    ),
+    "errors:all": Requirement("Every code that a tool call can reach is reached over the wire.", "design 5"),
+    "errors:internal": Requirement(
+        "A fault of ours is INTERNAL_ERROR with a reference that stands in the log, and nothing of the exception.",
+        "design 5",
+    ),
+    "errors:unknown-tool": Requirement("An unknown tool is an orderly JSON-RPC error.", "MCP: tools"),
+    "suite:can-fail": Requirement("With a rule patched out the suite goes red.", "issue 2"),
+    "suite:manifest": Requirement("Each test shows a behaviour of this list, and each of them has a test.", "issue 2"),
+    # --- contract, arguments, texts, forms ---
+    **CONTRACT,
+}

@@ -1,0 +1,234 @@
+"""One server under test, and clients of it over any transport and in either era."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+import anyio
+import httpx2
+import pytest
+import uvicorn
+from mcp import Client
+from mcp.client._memory import InMemoryTransport
+from mcp.client.session import ElicitationFnT
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.stdio import stdio_server
+from mcp_types import CallToolResult
+
+from steersman.journal import MemoryJournal
+from steersman.plans import PlanModePolicy
+from steersman.providers.elicitation import ElicitationProvider
+from steersman.questions.types import Provider
+from steersman.registry import Profile
+from steersman.server import make_server, stream_lifespan
+from steersman.services import Services, make_services
+from steersman_client import Host
+from tests.clock import ManualClock
+
+Wire = Literal["memory", "stdio", "http"]
+Era = Literal["legacy", "modern"]
+
+
+@dataclass(frozen=True)
+class Transport:
+    wire: Wire
+    era: Era
+
+    @property
+    def name(self) -> str:
+        return f"{self.wire}-{self.era}"
+
+
+TRANSPORTS = [Transport(wire, era) for wire in get_args(Wire) for era in get_args(Era)]
+
+
+def over(*wires: Wire) -> pytest.MarkDecorator:
+    """Run a test that uses `connect` over these wires only."""
+    chosen = [transport for transport in TRANSPORTS if transport.wire in wires]
+    return pytest.mark.parametrize("transport", chosen, ids=lambda transport: transport.name, indirect=True)
+
+
+def in_era(era: Era) -> pytest.MarkDecorator:
+    """Run a test that uses `connect` in this era only."""
+    chosen = [transport for transport in TRANSPORTS if transport.era == era]
+    return pytest.mark.parametrize("transport", chosen, ids=lambda transport: transport.name, indirect=True)
+
+
+over_http = over("http")
+
+
+@dataclass
+class World:
+    """A running server, its services, and the way to it."""
+
+    transport: Transport
+    services: Services
+    clock: ManualClock
+    journal: MemoryJournal
+    profile: Profile | None = None
+    tokens: Any = None
+    port: int = 0
+    default_token: str = ""
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    def new_token(self, label: str, *, subject: str = "local", profile: Profile | None = None) -> str:
+        assert self.tokens is not None
+        return self.tokens.new(label, subject=subject, profile=profile)
+
+    @asynccontextmanager
+    async def client(
+        self,
+        elicit: ElicitationFnT | None = None,
+        *,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        version: str | None = None,
+        **options: Any,
+    ) -> AsyncGenerator[Client]:
+        """A connected client: a new connection on streams and in memory, a new session on HTTP.
+
+        Args:
+            elicit: the human at the host's dialog; without one the client declares no elicitation.
+            token: over HTTP the bearer token; the server's first one if omitted.
+            headers: over HTTP more headers.
+            version: the handshake revision that a legacy client asks for.
+            options: of `mcp.Client`.
+        """
+        mode = "legacy" if self.transport.era == "legacy" else "auto"
+        way = self._way(token or self.default_token, headers or {})
+        async with Client(way, mode=mode, elicitation_callback=elicit, cache=None, **options) as client:
+            yield client
+
+    def _way(self, token: str, headers: Mapping[str, str]) -> AbstractAsyncContextManager[Any]:
+        match self.transport.wire:
+            case "memory":
+                return InMemoryTransport(self._stream_server())
+            case "stdio":
+                return self._pipes()
+            case "http":
+                return self._http(token, headers)
+
+    def _stream_server(self) -> Any:
+        return make_server(self.services, stream_lifespan(self.services, realm="local", profile=self.profile))
+
+    @asynccontextmanager
+    async def _pipes(self) -> AsyncGenerator[Any]:
+        """JSON lines over two OS pipes: the SDK's stdio transport on both sides, in one process."""
+        to_server, to_client = os.pipe(), os.pipe()
+        server = self._stream_server()
+
+        async def serve() -> None:
+            stdin, stdout = _text(to_server[0], "rb"), _text(to_client[1], "wb")
+            try:
+                async with stdio_server(anyio.wrap_file(stdin), anyio.wrap_file(stdout)) as (read, write):
+                    await server.run(read, write, server.create_initialization_options())
+            finally:
+                stdin.close()
+                stdout.close()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(serve)
+            stdin, stdout = _text(to_client[0], "rb"), _text(to_server[1], "wb")
+            try:
+                async with stdio_server(anyio.wrap_file(stdin), anyio.wrap_file(stdout)) as (read, write):
+                    try:
+                        yield read, write
+                        await write.aclose()
+                    finally:
+                        # The server sees the end of the stream, and then so do we: no reader is left in its thread.
+                        stdout.close()
+            finally:
+                stdin.close()
+
+    @asynccontextmanager
+    async def _http(self, token: str, headers: Mapping[str, str]) -> AsyncGenerator[Any]:
+        authorization = {"Authorization": f"Bearer {token}"}
+        async with (
+            httpx2.AsyncClient(headers={**authorization, **headers}, timeout=httpx2.Timeout(30, read=300)) as http,
+            streamable_http_client(self.url, http_client=http) as streams,
+        ):
+            yield streams
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/mcp"
+
+
+def _text(descriptor: int, mode: Literal["rb", "wb"]) -> TextIOWrapper:
+    return TextIOWrapper(cast("Any", os.fdopen(descriptor, mode)), encoding="utf-8")
+
+
+class _Uvicorn(uvicorn.Server):
+    def install_signal_handlers(self) -> None: ...
+
+
+@asynccontextmanager
+async def open_world(
+    transport: Transport,
+    state_dir: Path,
+    *,
+    providers: Sequence[Provider] | None = None,
+    plan_mode: PlanModePolicy = "tracked",
+    ask_timeout: float | None = None,
+    profile: Profile | None = None,
+) -> AsyncGenerator[World]:
+    """Start a server and yield it; it is gone when the block ends."""
+    clock, journal = ManualClock(), MemoryJournal()
+    services = make_services(
+        [ElicitationProvider()] if providers is None else providers,
+        plan_mode=plan_mode,
+        ask_timeout=ask_timeout,
+        clock=clock,
+        journal=journal,
+    )
+    world = World(transport, services, clock, journal, profile)
+    if transport.wire != "http":
+        yield world
+        return
+    from steersman.serving.http import make_app
+    from steersman.tokens import TokenStore
+
+    world.tokens = TokenStore(state_dir)
+    world.default_token = world.tokens.new("test", profile=profile)
+    listening = socket.create_server(("127.0.0.1", 0))
+    world.port = listening.getsockname()[1]
+    app = make_app(services, tokens=world.tokens, host="127.0.0.1", port=world.port)
+    server = _Uvicorn(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1))
+    async with anyio.create_task_group() as group:
+
+        async def serve() -> None:
+            await server.serve(sockets=[listening])
+
+        group.start_soon(serve)
+        yield world
+        server.should_exit = True
+
+
+def text(result: CallToolResult) -> str:
+    """The text of a tool result."""
+    [content] = result.content
+    assert content.type == "text"
+    return content.text
+
+
+def error(result: CallToolResult) -> dict[str, Any]:
+    """The error object of a failed tool result, which must say the same in text and in structure."""
+    assert result.is_error
+    assert result.structured_content is not None
+    found: dict[str, Any] = result.structured_content["error"]
+    assert text(result) == f"{found['code']}: {found['message']}"
+    return found
+
+
+def code(result: CallToolResult) -> str:
+    return error(result)["code"]
+
+
+Connect = Callable[..., AbstractAsyncContextManager[World]]
