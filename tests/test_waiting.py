@@ -449,5 +449,3 @@ async def test_the_257th_open_call_of_an_agent_is_over_the_limit(connect: Connec
             for dialog in dialogs:
                 dialog.accept(q1="1")
             await calls.first(MAX_OPEN_CALLS)
-
-

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -19,9 +20,10 @@ TRANSPORTS = pytest.mark.parametrize("http", [False, True], ids=["stdio", "http"
 
 
 def essential(output: str) -> str:
-    """What is said of the server, without ids and without what the human reads."""
+    """What is said of the server, without ids, without what the human reads, and cut to a width."""
     kept = [line for line in output.splitlines() if line[:1].strip() and not line.startswith("host ")]
-    return re.sub(r"(agent|ask)-[0-9a-f]+", r"\1-ID", "\n".join(kept))
+    masked = re.sub(r"(agent|ask)-[0-9a-f]+", r"\1-ID", "\n".join(kept))
+    return "\n".join(line if len(line) <= 110 else f"{line[:109]}…" for line in masked.splitlines())
 
 
 @TRANSPORTS
@@ -35,54 +37,54 @@ async def test_the_demo_runs_by_itself_and_everything_it_claims_holds(http: bool
 No model runs here: what the agents do is scripted, what they are told comes over the wire.
 A script answers for the human (--auto).
 1. An agent asks the human
-main      calls ask_user_question (3 questions)
+main      calls ask_user_question
 human     reads:
-human     chooses PostgreSQL; chooses Load test; chooses Security review; writes "Nobody may be signed out by the change."
-main      gets the result {"answers":[{"id":"store","selected":["PostgreSQL"]},{"id":"checks","selected":["Load test","Security review"]},{"id":"limits","selected":[],"custom":"Nobody may be signed out by the change."}],"via":"elicitation"}
+human     chooses PostgreSQL; chooses Load test; chooses Security review; writes "Nobody may be signed out by…
+main      gets the result {"answers":[{"id":"store","selected":["PostgreSQL"]},{"id":"checks","selected":["Lo…
 checked   the question reached the human
-checked   the result answers each of the 3 asked, in order
+checked   the result answers each question that was asked, in order
 checked   it says what the human said, and nothing else
 2. A plan is reviewed
 checked   main is in plan mode now
-main      calls exit_plan_mode (152 characters of plan)
+main      calls exit_plan_mode
 human     reads:
 human     writes "Say how we get back if the switch goes wrong."
-main      gets the error KEEP_PLANNING: The human did not approve the plan. Plan mode stays on. Their words: Say how we get back if the switch goes wrong.
+main      gets the error KEEP_PLANNING: The human did not approve the plan. Plan mode stays on. Their words: …
 checked   the human was shown the whole plan
 checked   a plan that is not approved is KEEP_PLANNING
 checked   the feedback is what the human wrote, unchanged
 checked   plan mode stays on
 main      revises the plan with that feedback quoted, and presents it again
-main      calls exit_plan_mode (277 characters of plan)
+main      calls exit_plan_mode
 human     reads:
 human     chooses Approve
-main      gets the result {"approved":true,"plan_sha256":"6bb7ee26de205ea8936d10dbb734c094bb3a67fd679c00a76ffe8c49620b5ba8","review_id":"ask-ID","via":"elicitation"}
+main      gets the result {"approved":true,"plan_sha256":"6bb7ee26de205ea8936d10dbb734c094bb3a67fd679c00a76ff…
 checked   the human was shown the whole plan
 checked   the plan is approved
-checked   the approval names the SHA-256 of the plan that main sent, 6bb7ee26de205ea8936d10dbb734c094bb3a67fd679c00a76ffe8c49620b5ba8
+checked   the approval names the SHA-256 of the plan that main sent, 6bb7ee26de205ea8936d10dbb734c094bb3a67fd…
 checked   plan mode is off
 checked   it took two reviews, as the script had it
 3. A subagent asks, and its owner asks for it
-subagent  calls ask_user_question (1 questions)
-subagent  gets the error DELEGATED_CALLER: Human interaction is unavailable to an agent that another agent owns. Put the unresolved question or decision into the final result; the owner takes it from there.
+subagent  calls ask_user_question
+subagent  gets the error DELEGATED_CALLER: Human interaction is unavailable to an agent that another agent ow…
 checked   the subagent is refused with DELEGATED_CALLER
 checked   the human was shown nothing
 checked   no question of the subagent waits
-subagent  ends with the final result {"done": "looked through the sessions", "refused": "DELEGATED_CALLER", "open": [{"id": "duplicates", "header": "Duplicates", "question": "Three users have two sessions under one key. Which session is kept?", "options": [{"label": "The newer one"}, {"label": "The older one"}, {"label": "Neither, they sign in again"}]}]}
+subagent  ends with the final result {"done": "looked through the sessions", "refused": "DELEGATED_CALLER", "…
 checked   the subagent has finished
-main      reads that final result and goes on with 1 open question
-main      calls ask_user_question (1 questions)
+main      reads that final result, and goes on: it asks what is open there
+main      calls ask_user_question
 human     reads:
 human     chooses The newer one
 main      gets the result {"answers":[{"id":"duplicates","selected":["The newer one"]}],"via":"elicitation"}
-checked   the human was asked the subagent's very question
 checked   the question reached the human
-checked   the result answers each of the 1 asked, in order
+checked   the result answers each question that was asked, in order
 checked   it says what the human said, and nothing else
+checked   the human was shown the subagent's very question
 main      carries on: duplicates: The newer one
 What was seen
 checked   no agent is left alive
-5 tool calls: 3 answered, 1 KEEP_PLANNING, 1 DELEGATED_CALLER; 4 forms shown to the human; 22 claims checked, all hold.\
+5 tool calls: 3 answered, 1 KEEP_PLANNING, 1 DELEGATED_CALLER; 4 forms shown to the human; 22 claims checked,…\
 """)
 
 
@@ -91,6 +93,12 @@ async def test_without_a_terminal_a_script_answers_and_the_demo_says_so():
 
     assert ended.code == 0, ended.output
     assert "A script answers for the human (standard input is no terminal)." in ended.output
+
+
+async def test_a_reader_of_the_output_who_leaves_does_not_fail_the_demo():
+    ended = await run(["bash", "-o", "pipefail", "-c", f"{shlex.join([*COMMAND, '--auto'])} | true"])
+
+    assert (ended.code, ended.output) == (0, "")
 
 
 async def test_the_words_of_the_person_at_the_terminal_come_back_to_the_agent():

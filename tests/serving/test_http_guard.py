@@ -342,7 +342,7 @@ async def test_a_client_with_a_token_is_served_in_both_eras(tmp_path: Path, mode
 
 async def test_a_request_without_a_token_or_with_a_wrong_one_is_401(tmp_path: Path) -> None:
     async with site(tmp_path) as place, plain_client(place) as client:
-        for value in ("", "Bearer ", "Bearer wrong", f"Basic {place.token}"):
+        for value in ("", "Bearer", "Bearer wrong", f"Basic {place.token}"):
             response = await client.post(place.url, json=request("tools/list", 1), headers={"Authorization": value})
             assert response.status_code == 401
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final, Literal, cast
 
@@ -105,19 +106,19 @@ def token_of(tmp_path: Path) -> str:
     return (tmp_path / "state" / "token").read_text().strip()
 
 
+async def ask(client: Client, results: list[CallToolResult]) -> None:
+    # A connection that ends without an answer leaves no result.
+    with suppress(MCPError):
+        results.append(await client.call_tool("ask_user_question", QUESTION))
+
+
 async def end_while_a_question_is_open(
     client: Client, human: SilentHuman, started: subprocess.Popen[str], number: signal.Signals, era: Era
 ) -> None:
-    results: list[CallToolResult | MCPError] = []
-
-    async def call() -> None:
-        try:
-            results.append(await client.call_tool("ask_user_question", QUESTION))
-        except MCPError as error:
-            results.append(error)
+    results: list[CallToolResult] = []
 
     async with anyio.create_task_group() as group:
-        group.start_soon(call)
+        group.start_soon(ask, client, results)
         with anyio.fail_after(SECONDS):
             await human.asked.wait()
         started.send_signal(number)
@@ -127,7 +128,6 @@ async def end_while_a_question_is_open(
             group.cancel_scope.cancel()
     if era == "legacy":
         [result] = results
-        assert isinstance(result, CallToolResult)
         assert result.structured_content is not None
         assert result.structured_content["error"]["code"] == "ASK_ABORTED"
 
@@ -177,31 +177,66 @@ async def test_a_second_signal_ends_an_http_server_at_once(tmp_path: Path) -> No
             assert await exit_code(started) in (128 + signal.SIGTERM, 128 + signal.SIGINT)
 
 
-@both_eras
-async def test_a_pipe_server_ends_when_its_host_closes_the_pipe(tmp_path: Path, era: Era) -> None:
-    human = SilentHuman()
-    async with (
-        process(tmp_path) as started,
-        over_pipe(started, era, human) as client,
-        anyio.create_task_group() as group,
-    ):
-        group.start_soon(client.call_tool, "ask_user_question", QUESTION)
+INITIALIZE: Final = (
+    '{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25",'
+    '"capabilities":{"elicitation":{}},"clientInfo":{"name":"test","version":"0"}}}\n'
+    '{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
+)
+
+
+async def test_a_pipe_server_with_an_open_question_ends_when_its_host_closes_the_pipe(tmp_path: Path) -> None:
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    call |= {"params": {"name": "ask_user_question", "arguments": QUESTION}}
+    async with process(tmp_path) as started:
+        stdin, stdout = cast("IO[str]", started.stdin), cast("IO[str]", started.stdout)
+
+        def until_the_form_is_shown() -> str:
+            stdin.write(INITIALIZE + json.dumps(call) + "\n")
+            stdin.flush()
+            stdout.readline()
+            return stdout.readline()
+
         with anyio.fail_after(SECONDS):
-            await human.asked.wait()
-        cast("IO[str]", started.stdin).close()
+            line = await anyio.to_thread.run_sync(until_the_form_is_shown, abandon_on_cancel=True)
+        assert json.loads(line)["method"] == "elicitation/create"
+        stdin.close()
         assert await exit_code(started) == 0
-        group.cancel_scope.cancel()
+        assert started.stderr is not None
+        assert started.stderr.read() == ""
+
+
+async def test_a_pipe_server_whose_answers_nobody_reads_ends_with_its_pipe(tmp_path: Path) -> None:
+    lines = "".join(f'{{"jsonrpc":"2.0","id":{number},"method":"tools/list"}}\n' for number in range(1, 101))
+    async with process(tmp_path) as started:
+        stdin = cast("IO[str]", started.stdin)
+
+        def write_all() -> None:
+            stdin.write(INITIALIZE + lines)
+            stdin.close()
+
+        # Its answers are more than the pipe holds, so that one of them is stuck when the pipe ends.
+        with anyio.fail_after(SECONDS):
+            await anyio.to_thread.run_sync(write_all, abandon_on_cancel=True)
+        assert await exit_code(started) == 0
+
+
+async def test_a_pipe_server_whose_host_stopped_reading_ends_without_a_word(tmp_path: Path) -> None:
+    async with process(tmp_path) as started:
+        stdin, stdout = cast("IO[str]", started.stdin), cast("IO[str]", started.stdout)
+        stdout.close()
+        stdin.write(INITIALIZE)
+        stdin.flush()
+        assert await exit_code(started) == 0
+        assert started.stderr is not None
+        assert started.stderr.read() == ""
 
 
 async def test_requests_that_came_before_the_end_of_the_pipe_are_answered(tmp_path: Path) -> None:
     async with process(tmp_path) as started:
-        init = '{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25",'
-        init += '"capabilities":{},"clientInfo":{"name":"t","version":"0"}}}\n'
-        lines = init + '{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
 
         def talk() -> tuple[str, str]:
-            return started.communicate(lines, timeout=SECONDS)
+            return started.communicate(INITIALIZE, timeout=SECONDS)
 
         out, err = await anyio.to_thread.run_sync(talk, abandon_on_cancel=True)
         assert (started.returncode, err) == (0, "")
-        assert '"protocolVersion":"2025-11-25"' in out
+        assert json.loads(out)["result"]["protocolVersion"] == "2025-11-25"
