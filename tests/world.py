@@ -31,6 +31,7 @@ from steersman.server import make_server, stream_lifespan
 from steersman.services import Services, make_services
 from steersman_client import Host
 from tests.clock import ManualClock
+from tests.pipes import json_lines
 
 Wire = Literal["memory", "stdio", "http"]
 Era = Literal["legacy", "modern"]
@@ -120,7 +121,7 @@ class World:
 
     @asynccontextmanager
     async def _pipes(self) -> AsyncGenerator[Any]:
-        """JSON lines over two OS pipes: the SDK's stdio transport on both sides, in one process."""
+        """JSON lines over two OS pipes to the SDK's stdio transport, in one process."""
         to_server, to_client = os.pipe(), os.pipe()
         server = self._stream_server()
 
@@ -135,17 +136,8 @@ class World:
 
         async with anyio.create_task_group() as group:
             group.start_soon(serve)
-            stdin, stdout = _text(to_client[0], "rb"), _text(to_server[1], "wb")
-            try:
-                async with stdio_server(anyio.wrap_file(stdin), anyio.wrap_file(stdout)) as (read, write):
-                    try:
-                        yield read, write
-                        await write.aclose()
-                    finally:
-                        # The server sees the end of the stream, and then so do we: no reader is left in its thread.
-                        stdout.close()
-            finally:
-                stdin.close()
+            async with json_lines(to_client[0], to_server[1]) as streams:
+                yield streams
 
     @asynccontextmanager
     async def _http(self, token: str, headers: Mapping[str, str]) -> AsyncGenerator[Any]:

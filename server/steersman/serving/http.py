@@ -1,0 +1,279 @@
+"""Serving MCP over streamable HTTP, at `/mcp`."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final, cast
+
+import anyio
+import uvicorn
+from anyio.abc import TaskStatus
+from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.auth.provider import AccessToken, TokenVerifier
+from mcp.server.auth.settings import AuthSettings
+from mcp.server.lowlevel import Server
+from mcp.server.transport_security import RequestBodyLimitMiddleware, TransportSecuritySettings
+from pydantic import AnyHttpUrl
+from starlette.applications import Starlette
+
+from steersman.errors import HostError
+from steersman.registry import Binding, Profile
+from steersman.server import Bindings, Context, make_server
+from steersman.services import Services
+from steersman.serving.exchanges import Exchanges
+from steersman.settings import CommandError
+from steersman.tokens import LOCAL_REALM, StateError, TokenStore
+
+logger = logging.getLogger(__name__)
+
+PATH: Final = "/mcp"
+ANSWER_SECONDS: Final = 0.5
+"""How long the answers to withdrawn questions are given to go out."""
+CLOSING_SECONDS: Final = 1
+"""How long connections are given to end, after that."""
+
+_LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
+
+
+class ServingError(CommandError):
+    """The server cannot listen as asked. The message says why and which option helps."""
+
+
+def make_app(
+    services: Services,
+    *,
+    tokens: TokenStore | None,
+    host: str,
+    port: int,
+    allow_hosts: Sequence[str] = (),
+    profile: Profile | None = None,
+) -> Starlette:
+    """The ASGI application that serves MCP at `/mcp`.
+
+    Args:
+        services: what stands behind the tools.
+        tokens: who may connect; None lets everybody in, as the local user.
+        host: the address it will listen on.
+        port: the port it will listen on; 0 if not known yet.
+        allow_hosts: other names, with or without a port, that clients may call it by.
+        profile: the host profile of connections without a token; with tokens, each has its own.
+
+    Raises:
+        ServingError: `host` stands for every address of the machine, whose names nobody knows, and `allow_hosts` is
+            empty; or everybody would be let in from other machines.
+    """
+    if tokens is None and not is_loopback(host):
+        raise ServingError(
+            f"Without tokens only this machine may connect: found host {host!a}, allowed is a loopback one."
+        )
+    bindings = _Bindings(tokens, profile)
+
+    @asynccontextmanager
+    async def lifespan(_: Server[Bindings]) -> AsyncGenerator[Bindings]:
+        yield bindings
+
+    server = make_server(services, lifespan)
+    app = server.streamable_http_app(
+        streamable_http_path=PATH,
+        host=host,
+        transport_security=_transport_security(host, port, allow_hosts),
+        # The issuer is never shown: tokens are made by `steersman token new`, not by OAuth.
+        auth=AuthSettings(issuer_url=AnyHttpUrl("http://localhost"), resource_server_url=None) if tokens else None,
+        token_verifier=bindings if tokens else None,
+    )
+    manager = server.session_manager
+    exchanges = Exchanges(manager.asgi_app)
+    manager.asgi_app = RequestBodyLimitMiddleware(exchanges, manager.max_request_body_size)
+    app.state.exchanges = exchanges
+    return app
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nothing but this machine can reach a server that listens on `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+async def serve_http(app: Starlette, services: Services, *, host: str, port: int) -> None:
+    """Serve an application of `make_app` until SIGINT or SIGTERM, and say once on stderr where it listens.
+
+    On the first signal every open question is withdrawn, and its call answered with `ASK_ABORTED`; on a second one the
+    process ends at once.
+
+    Args:
+        app: what `make_app` made for the same host and port.
+        services: what stands behind it.
+        host: an address or name of this machine.
+        port: 0 for any free one.
+
+    Raises:
+        ServingError: the address cannot be listened on.
+    """
+    listener = _listen(host, port)
+    url = f"http://{_bracketed(host)}:{listener.getsockname()[1]}{PATH}"
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=CLOSING_SECONDS,
+    )
+    server = _Uvicorn(config, url)
+    exchanges = cast("Exchanges", app.state.exchanges)
+
+    async def end_on_signal(*, task_status: TaskStatus[None]) -> None:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            task_status.started()
+            ending = False
+            async for received in signals:
+                if ending:
+                    _exit_at_once(received)
+                ending = True
+                group.start_soon(end)
+
+    async def end() -> None:
+        services.questions.withdraw_all()
+        with anyio.move_on_after(ANSWER_SECONDS):
+            await exchanges.settled()
+        exchanges.end_streams()
+        server.should_exit = True
+
+    async with anyio.create_task_group() as group:
+        await group.start(end_on_signal)
+        await server.serve(sockets=[listener])
+        group.cancel_scope.cancel()
+
+
+class _Bindings(TokenVerifier):
+    """What requests come over: one binding for each token, or one for everybody where no token is asked for."""
+
+    def __init__(self, tokens: TokenStore | None, profile: Profile | None) -> None:
+        self._tokens = tokens
+        self._everybody = Binding(LOCAL_REALM, "the local user's agent", leased=True, profile=profile)
+        self._by_token: dict[str, Binding] = {}
+        self._reported: str | None = None
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        assert self._tokens is not None
+        try:
+            found = self._tokens.find(token)
+        except StateError as error:
+            # Nobody is let in by a file that cannot be read. Said once, not for each request.
+            if self._reported != str(error):
+                logger.error("tokens cannot be read", extra={"reason": str(error)})
+                self._reported = str(error)
+            return None
+        self._reported = None
+        if found is None:
+            return None
+        if found.id not in self._by_token:
+            self._by_token[found.id] = Binding(found.subject, found.label, leased=True, profile=found.profile)
+        return AccessToken(token=token, client_id=found.id, scopes=[], subject=found.subject)
+
+    def of(self, ctx: Context) -> Binding:
+        if self._tokens is None:
+            return self._everybody
+        access = get_access_token()
+        binding = self._by_token.get(access.client_id) if access is not None else None
+        if binding is None:
+            raise HostError("CALLER_NOT_LIVE")
+        return binding
+
+
+class _Uvicorn(uvicorn.Server):
+    """Leaves the signals to us, and says where it listens once it does."""
+
+    def __init__(self, config: uvicorn.Config, url: str) -> None:
+        super().__init__(config)
+        self._url = url
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            sys.stderr.write(f"Steersman listens on {self._url}\n")
+            sys.stderr.flush()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+def _transport_security(host: str, port: int, allow_hosts: Sequence[str]) -> TransportSecuritySettings:
+    """Which Host and Origin headers are let through: of a page that a browser was lured to, none is."""
+    hosts: list[str] = []
+    for name in allow_hosts:
+        hosts += [name] if _has_port(name) else [name, f"{name}:*"]
+    if _is_unspecified(host):
+        if not hosts:
+            raise ServingError(
+                f"Host {host!a} listens on every address of this machine, and requests are checked for the name they "
+                "were sent to. Give each name or address that clients will use by --allow-host NAME."
+            )
+        hosts += [f"{name}:*" for name in _LOOPBACK_NAMES]
+    elif is_loopback(host):
+        hosts += [f"{name}:*" for name in dict.fromkeys([*_LOOPBACK_NAMES, _bracketed(host)])]
+    else:
+        hosts.append(f"{_bracketed(host)}:{port or '*'}")
+    origins = [f"http://{each}" for each in hosts] + [f"https://{each}" for each in hosts]
+    return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket.
+
+    It is made with `IPPROTO_TCP`: asyncio turns Nagle's algorithm off only on those, and with it each call takes 45 ms
+    in place of 2.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ServingError(f"Host {host!a} is no address of this machine ({error.strerror}). Change --host.") from None
+    # A name such as localhost stands for both families; clients try IPv4 at the latest.
+    family, _, _, _, address = min(found, key=lambda each: each[0] != socket.AF_INET)
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(1024)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise ServingError(
+            f"Cannot listen on port {port} of {host}: {error.strerror}. Choose another port by --port, 0 for any free "
+            "one, or another address by --host."
+        ) from None
+    return listener
+
+
+def _exit_at_once(received: int) -> None:
+    sys.stderr.flush()
+    os._exit(128 + received)
+
+
+def _is_unspecified(host: str) -> bool:
+    try:
+        return not host or ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _has_port(name: str) -> bool:
+    return name.rpartition(":")[2].isdigit() and not name.endswith("]") and (name.count(":") == 1 or "]:" in name)
