@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
-from steersman.questions.types import Answer, AskRequest, Card, HandleMaker
+from steersman.questions.types import Answer, AskRequest, Card, HandleMaker, Via
 
 
 class ScriptedProvider:
     """Brings back what `reply` makes of a card; anything at all, also what no provider should."""
 
-    name: Final = "console"
+    name: Via = "console"
 
     def __init__(self, reply: Callable[[Card], Any]) -> None:
         self._reply = reply

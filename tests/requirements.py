@@ -179,6 +179,23 @@ REQUIREMENTS: dict[str, Requirement] = {
         "design 5",
     ),
     "errors:unknown-tool": Requirement("An unknown tool is an orderly JSON-RPC error.", "MCP: tools"),
+    "docs:run": Requirement("The code in the documentation runs against a real server.", "style: tested docs"),
+    "demo:runs": Requirement(
+        "The demo runs by itself over stdio and HTTP, and everything it claims holds.", "issue 2, point 8"
+    ),
+    "demo:person": Requirement("The person at the terminal answers the demo's questions.", "issue 2, point 8"),
+    "demo:honest": Requirement("With a rule patched out of its server the demo exits non-zero.", "issue 2, point 8"),
+    "demo:orderly": Requirement("However the demo ends, its server is gone.", "issue 2, point 8"),
+    "serving:tokens": Requirement("Tokens are made, listed, revoked and kept safely.", "issue 2, point 7"),
+    "serving:signals": Requirement(
+        "SIGINT and SIGTERM end a server cleanly, with its questions withdrawn.", "issue 2, point 7"
+    ),
+    "serving:guard": Requirement(
+        "Over HTTP a client that leaves ends its call, and one request id is in flight once.", "design 8; mcp-sdk"
+    ),
+    "serving:command": Requirement(
+        "The command says what it does, and what is wrong with what it was given.", "issue 2, point 7"
+    ),
     "suite:can-fail": Requirement("With a rule patched out the suite goes red.", "issue 2"),
     "suite:manifest": Requirement("Each test shows a behaviour of this list, and each of them has a test.", "issue 2"),
     # --- contract, arguments, texts, forms ---

@@ -82,19 +82,23 @@ async def test_three_questions_keep_their_order_and_one_dismissed_stops_none(con
         assert '"id":"third","selected":[],"custom":"3"' in text(results["third"])
 
 
+def brings(reply: Any) -> Callable[[Card], Any]:
+    return lambda card: reply
+
+
 def answers(*given: Answer) -> Callable[[Card], Any]:
-    return lambda card: list(given)
+    return brings(list(given))
 
 
 @requirement("answer:checked", "suite:can-fail")
 @pytest.mark.parametrize(
     "reply",
     [
-        lambda card: None,
-        lambda card: {},
-        lambda card: [],
-        lambda card: "A",
-        lambda card: [{"id": "q", "selected": ["A"]}],
+        brings(None),
+        brings({}),
+        brings([]),
+        brings("A"),
+        brings([{"id": "q", "selected": ["A"]}]),
         answers(Answer("other", ("A",))),
         answers(Answer("q", ("A",)), Answer("other", ("A",))),
         answers(Answer("q", ("A",)), Answer("q", ("A",))),
@@ -168,21 +172,22 @@ async def test_accept_of_nothing_decline_and_cancel_are_three_different_ends(con
 @requirement("answer:shapes")
 async def test_choices_skips_and_own_words_come_back_in_the_frozen_shape(connect: Connect) -> None:
     human = Human()
+    shown: list[str] = []
+    contents: list[dict[str, Any]] = [
+        {"q1": "1", "q2": ["2", "1"], "q3": "more"},
+        {"q1": "other", "q1_other": "mine", "q2": ["skip"], "q3": "more"},
+        {"q1": "skip", "q2": [], "q2_other": "neither", "q3": " 多 "},
+        {"q1": "2", "q1_other": "not B", "q2": ["1"], "q2_other": "and E", "q3": "x"},
+    ]
     with anyio.fail_after(5):
         async with connect() as world, world.client(human) as client, anyio.create_task_group() as group:
-            shown: list[str] = []
 
             async def ask() -> None:
                 result = await client.call_tool("ask_user_question", BATCH)
                 assert result.structured_content is not None
                 shown.append(text(result))
 
-            for content in (
-                {"q1": "1", "q2": ["2", "1"], "q3": "more"},
-                {"q1": "other", "q1_other": "mine", "q2": ["skip"], "q3": "more"},
-                {"q1": "skip", "q2": [], "q2_other": "neither", "q3": " 多 "},
-                {"q1": "2", "q1_other": "not B", "q2": ["1"], "q2_other": "and E", "q3": "x"},
-            ):
+            for content in contents:
                 count = len(shown)
                 group.start_soon(ask)
                 (await human.next()).accept(content)

@@ -119,7 +119,7 @@ async def test_the_header_names_an_agent_and_meta_goes_before_it(connect: Connec
             child = await Host(client).enter(owner=root)
             async with world.client(headers={"Steersman-Agent": child.credential}) as headed:
                 assert code(await headed.call_tool("ask_user_question", ASK)) == "DELEGATED_CALLER"
-                as_root = await headed.call_tool("ask_user_question", ASK, meta=root.meta)  # pyright: ignore[reportArgumentType]
+                as_root = await headed.call_tool("ask_user_question", ASK, meta=root.meta)
                 assert code(as_root) == "NO_PROVIDER"
             async with world.client(headers={"Steersman-Agent": "forged"}) as headed:
                 assert code(await headed.call_tool("ask_user_question", ASK)) == "CALLER_NOT_LIVE"
@@ -133,7 +133,7 @@ async def test_a_credential_is_worth_nothing_in_another_realm(connect: Connect) 
             mine = await Host(client).enter(agent_id="main", label="mine")
             stranger_token = world.new_token("stranger", subject="somebody-else")
             async with world.client(token=stranger_token) as stranger:
-                as_mine = await stranger.call_tool("ask_user_question", ASK, meta=mine.meta)  # pyright: ignore[reportArgumentType]
+                as_mine = await stranger.call_tool("ask_user_question", ASK, meta=mine.meta)
                 assert code(as_mine) == "CALLER_NOT_LIVE"
                 assert await Host(stranger).agents() == []
                 theirs = await Host(stranger).enter(agent_id="main", label="theirs")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from steersman import __version__
 from steersman.contract import contract_digest, tools
 

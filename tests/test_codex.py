@@ -19,11 +19,11 @@ ASK: dict[str, Any] = {"questions": [{"id": "q", "question": "Which?", "options"
 TURN = "x-codex-turn-metadata"
 
 
-def root(thread: str = "T") -> dict[str, Any]:
+def root(thread: str = "T") -> Any:
     return {"threadId": thread, "sessionId": thread, "callId": f"c-{thread}", TURN: {"thread_source": "user"}}
 
 
-def child(thread: str, session: str = "T", parent: str | None = None) -> dict[str, Any]:
+def child(thread: str, session: str = "T", parent: str | None = None) -> Any:
     turn = {"thread_source": "subagent", **({"parent_thread_id": parent} if parent else {})}
     return {"threadId": thread, "sessionId": session, TURN: turn}
 
@@ -33,9 +33,9 @@ async def test_the_root_thread_asks_and_its_subagents_are_refused_at_every_depth
     with anyio.fail_after(5):
         async with connect(profile="codex") as world, world.client(Human({"q1": "1"})) as client:
             for meta in (child("C", parent="T"), child("G", parent="C"), child("C")):
-                assert code(await client.call_tool("ask_user_question", ASK, meta=meta)) == "DELEGATED_CALLER"  # pyright: ignore[reportArgumentType]
-            assert '"selected":["A"]' in text(await client.call_tool("ask_user_question", ASK, meta=root()))  # pyright: ignore[reportArgumentType]
-            listed = error(await client.call_tool("steer_subagent", {"subagent_id": "x", "message": "y"}, meta=root()))  # pyright: ignore[reportArgumentType]
+                assert code(await client.call_tool("ask_user_question", ASK, meta=meta)) == "DELEGATED_CALLER"
+            assert '"selected":["A"]' in text(await client.call_tool("ask_user_question", ASK, meta=root()))
+            listed = error(await client.call_tool("steer_subagent", {"subagent_id": "x", "message": "y"}, meta=root()))
             assert listed["subagents"] == [{"id": "codex:C", "label": "codex:C", "status": "live"}]
             [tree] = await Host(client).agents()
             assert (tree["agent_id"], tree["subagents"][0]["agent_id"]) == ("codex:T", "codex:C")
@@ -84,7 +84,7 @@ async def test_a_thread_that_changes_its_owner_while_it_lives_is_a_dead_caller(c
             owned: Any = child("C", parent="T")
             assert code(await client.call_tool("ask_user_question", ASK, meta=owned)) == "DELEGATED_CALLER"
             for claim in (root("C"), child("C", parent="X")):
-                assert code(await client.call_tool("ask_user_question", ASK, meta=claim)) == "CALLER_NOT_LIVE"  # pyright: ignore[reportArgumentType]
+                assert code(await client.call_tool("ask_user_question", ASK, meta=claim)) == "CALLER_NOT_LIVE"
             assert code(await client.call_tool("ask_user_question", ASK, meta=owned)) == "DELEGATED_CALLER"
 
 
@@ -109,6 +109,6 @@ async def test_without_the_profile_codex_metadata_decides_nothing(connect: Conne
 async def test_no_host_enters_an_id_of_a_profile(connect: Connect, taken: str) -> None:
     with anyio.fail_after(5):
         async with connect(profile="codex") as world, world.client(Human({"q1": "1"})) as client:
-            await client.call_tool("ask_user_question", ASK, meta=root())  # pyright: ignore[reportArgumentType]
+            await client.call_tool("ask_user_question", ASK, meta=root())
             with pytest.raises(HostMethodError, match="INVALID_ARGUMENTS"):
                 await Host(client).enter(agent_id=taken, supersede=True, resume_key="x" * 43)

@@ -180,8 +180,7 @@ async def test_a_child_whose_owner_exited_stays_refused_and_nobody_becomes_a_roo
 @requirement("provider:none")
 async def test_without_a_provider_a_question_fails_at_once_and_works_once_one_registers(connect: Connect) -> None:
     with anyio.fail_after(5):
-        async with connect(providers=[]) as world, world.client() as client:
-            async with Host(client).agent() as root:
-                assert (await ask(root)).startswith("NO_PROVIDER")
-                world.services.questions.register(choosing("B"))
-                assert '"selected":["B"]' in await ask(root)
+        async with connect(providers=[]) as world, world.client() as client, Host(client).agent() as root:
+            assert (await ask(root)).startswith("NO_PROVIDER")
+            world.services.questions.register(choosing("B"))
+            assert '"selected":["B"]' in await ask(root)

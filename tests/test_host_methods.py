@@ -63,7 +63,7 @@ async def test_a_refusal_is_4001_with_name_code_and_message(connect: Connect) ->
 async def test_an_id_is_visible_text_of_limited_length(connect: Connect, agent_id: str) -> None:
     with anyio.fail_after(5):
         async with connect() as world, world.client() as client:
-            with pytest.raises(HostMethodError, match="INVALID_ARGUMENTS: .*1 to 128 visible characters"):
+            with pytest.raises(HostMethodError, match=r"INVALID_ARGUMENTS: .*1 to 128 visible characters"):
                 await Host(client).enter(agent_id=agent_id)
             assert (await Host(client).enter(agent_id="可见-1")).id == "可见-1"
 

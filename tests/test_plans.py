@@ -62,6 +62,10 @@ def brings(*answers: Answer) -> Callable[[Card], Any]:
     return lambda card: list(answers)
 
 
+def brings_nothing(card: Card) -> Any:
+    return None
+
+
 def fails(card: Card) -> Any:
     raise RuntimeError("the page broke")
 
@@ -79,7 +83,7 @@ def fails(card: Card) -> Any:
         (brings(Answer("plan", custom=" Approve \n{reason}")), "KEEP_PLANNING", " Approve \n{reason}"),
         (brings(Answer("plan", ("Approve",), custom="but test first")), "KEEP_PLANNING", "but test first"),
         (brings(Answer("plan", skipped=True)), "KEEP_PLANNING", ""),
-        (lambda card: None, "ANSWER_INVALID", None),
+        (brings_nothing, "ANSWER_INVALID", None),
         (fails, "INTERNAL_ERROR", None),
     ],
 )
@@ -150,12 +154,12 @@ async def test_the_prompt_enters_plan_mode_and_never_leaves_it(connect: Connect)
             assert [prompt.name for prompt in (await client.list_prompts()).prompts] == ["plan"]
             agent = await Host(client).enter()
             for _ in range(2):
-                prompt = await client.get_prompt("plan", meta=agent.meta)  # pyright: ignore[reportArgumentType]
+                prompt = await client.get_prompt("plan", meta=agent.meta)
                 assert "exit_plan_mode" in prompt.model_dump_json()
                 assert await in_plan_mode(agent)
             await agent.exit()
             with pytest.raises(MCPError, match="CALLER_NOT_LIVE") as dead:
-                await client.get_prompt("plan", meta=agent.meta)  # pyright: ignore[reportArgumentType]
+                await client.get_prompt("plan", meta=agent.meta)
             assert dead.value.error.code == 4001
             with pytest.raises(MCPError, match="Unknown prompt"):
                 await client.get_prompt("build")
@@ -207,9 +211,9 @@ async def approve_when_shown(human: Human) -> None:
 async def test_two_plans_under_review_at_once_each_get_their_own_digest(connect: Connect) -> None:
     human = Human()
     digests: dict[str, str] = {}
+    plans = ["# One\nthis", "# Two\nthat"]
     with anyio.fail_after(5):
         async with connect() as world, world.client(human) as client, anyio.create_task_group() as group:
-            plans = ["# One\nthis", "# Two\nthat"]
 
             async def present(plan: str) -> None:
                 agent = await Host(client).enter(plan_mode=True)
@@ -241,20 +245,24 @@ async def test_an_approval_whose_reply_was_lost_is_given_again_once_in_effect(co
         async with connect() as world, world.client(Human()) as client:
             agent = await Host(client).enter(plan_mode=True)
             meta: Any = agent.meta
-            call = client.session.call_tool
-            asked = await call("exit_plan_mode", {"plan": PLAN}, meta=meta, allow_input_required=True)
+            plan = {"plan": PLAN}
+            asked = await client.session.call_tool("exit_plan_mode", plan, meta=meta, allow_input_required=True)
             assert isinstance(asked, InputRequiredResult)
             answer: Any = {"answers": {"action": "accept", "content": APPROVE}}
-            options: Any = {"input_responses": answer, "request_state": asked.request_state, "meta": meta}
-            approved = await call("exit_plan_mode", {"plan": PLAN}, **options)
+
+            async def answered(plan: dict[str, Any]) -> CallToolResult:
+                return await client.session.call_tool(
+                    "exit_plan_mode", plan, input_responses=answer, request_state=asked.request_state, meta=meta
+                )
+
+            approved = await answered(plan)
             assert not approved.is_error
             await agent.set_plan_mode(True)
-            again = await call("exit_plan_mode", {"plan": PLAN}, **options)
+            again = await answered(plan)
             assert again == approved
             # The approval took effect once: plan mode, turned on since, stays on.
             assert await in_plan_mode(agent)
-            other_plan = await call("exit_plan_mode", {"plan": PLAN + "3. and more"}, **options)
-            assert code(other_plan) == "ANSWER_INVALID"
+            assert code(await answered({"plan": PLAN + "3. and more"})) == "ANSWER_INVALID"
 
 
 @requirement("plan:lost-reply")

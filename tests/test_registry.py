@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -109,8 +109,8 @@ async def test_no_agent_comes_to_own_itself(connect: Connect) -> None:
             middle = await host.enter(agent_id="middle", owner=top)
             bottom = await host.enter(agent_id="bottom", owner=middle)
             for owner in (top, middle, bottom):
+                params = {"id": "top", "resume_key": top.resume_key, "supersede": True, "owner": owner.credential}
                 with pytest.raises(HostMethodError, match="INVALID_ARGUMENTS"):
-                    params = {"id": "top", "resume_key": top.resume_key, "supersede": True, "owner": owner.credential}
                     await host.request("steersman/agents/enter", params)
             await top.exit()
             with pytest.raises(HostMethodError, match="INVALID_ARGUMENTS"):
@@ -174,21 +174,9 @@ class RegistryMachine(RuleBasedStateMachine):
                 mode="one-shot" if one_shot else "continuable",
                 supersede=supersede,
             )
-        except HostError as refusal:
-            match refusal.code:
-                case "CALLER_NOT_LIVE":
-                    assert owner is not None
-                    assert owner not in self.live
-                case "AGENT_LIVE":
-                    assert agent_id in before
-                    assert not supersede
-                case _:
-                    assert refusal.code == "AGENT_FINISHED"
-                    assert agent_id not in before
-            return multiple()
-        except ToolError:
-            assert owner is not None
-            return multiple()
+        except (HostError, ToolError) as refusal:
+            self.check_refusal(refusal.code, before.get(agent_id), owner, supersede)
+            return cast("Any", multiple())
         self.keys[agent_id] = entered.resume_key
         activation = entered.activation
         self.live.discard(before.get(agent_id, activation))
@@ -198,6 +186,15 @@ class RegistryMachine(RuleBasedStateMachine):
         assert self.registry.by_credential("local", entered.credential) is activation
         assert self.registry.by_credential("elsewhere", entered.credential) is None
         return activation
+
+    def check_refusal(self, code: str, live: Activation | None, owner: Activation | None, supersede: bool) -> None:
+        expected = {
+            "CALLER_NOT_LIVE": owner is not None and owner not in self.live,
+            "INVALID_ARGUMENTS": owner in self.live,
+            "AGENT_LIVE": live is not None and not supersede,
+            "AGENT_FINISHED": live is None,
+        }
+        assert expected[code]
 
     @rule(activation=consumes(activations))
     def exit(self, activation: Activation) -> None:
@@ -237,7 +234,7 @@ class RegistryMachine(RuleBasedStateMachine):
         assert len({at.id for at in self.live}) == len(self.live)
         assert self.registry.hosted(self.leased) == any(at in self.lease for at in self.live)
         assert self.registry.hosted(self.plain) == any(at not in self.lease for at in self.live)
-        assert {at for at in self.registry.roots("local")} == {at for at in self.live if at.owner_id is None}
+        assert set(self.registry.roots("local")) == {at for at in self.live if at.owner_id is None}
 
 
 @requirement("registry:model")

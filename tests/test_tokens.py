@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from steersman.settings import SettingsError
 from steersman.tokens import StateError, TokenStore
 
@@ -189,6 +191,21 @@ def test_a_writer_waits_for_the_one_before_it(state: Path) -> None:
             holder.stdin.close()
             assert writer.wait(timeout=10) == 0
     assert len(TokenStore(state).list()) == 21
+
+
+def test_of_two_first_starts_at_once_one_makes_the_token(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flock = fcntl.flock
+
+    def after_another(lock: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        TokenStore(state).ensure_first()
+        flock(lock, operation)
+
+    monkeypatch.setattr(fcntl, "flock", after_another)
+    store = TokenStore(state)
+    path = store.ensure_first()
+    [token] = store.list()
+    assert store.find(path.read_text().strip()) == token
 
 
 def test_writers_in_several_processes_lose_nothing(state: Path) -> None:

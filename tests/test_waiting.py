@@ -361,7 +361,7 @@ async def test_a_call_retried_under_its_id_joins_its_own_card(connect: Connect, 
             assert one == two
             assert '"selected":["B"]' in text(one)
             # Its reply lost, the call comes once more.
-            again = await client.call_tool("ask_user_question", ASK, meta={**meta, **agent.meta})
+            again = await agent.call_tool("ask_user_question", ASK, meta=meta)
             assert again == one
             assert len(human.dialogs) == 2
             human.dialogs[1].accept(q1="x")

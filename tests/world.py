@@ -29,7 +29,6 @@ from steersman.questions.types import Provider
 from steersman.registry import Profile
 from steersman.server import make_server, stream_lifespan
 from steersman.services import Services, make_services
-from steersman_client import Host
 from tests.clock import ManualClock
 from tests.pipes import json_lines
 

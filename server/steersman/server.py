@@ -33,7 +33,7 @@ from starlette.requests import Request
 from steersman import __version__
 from steersman.callers import resolve
 from steersman.contract import error_object, error_text, load, tools
-from steersman.errors import HostError, SteersmanError
+from steersman.errors import SteersmanError
 from steersman.host_methods import HOST_METHODS
 from steersman.registry import Binding, Profile
 from steersman.services import Services
@@ -128,10 +128,13 @@ def make_server(services: Services, lifespan: Lifespan) -> Server[Bindings]:
         if prompt is None:
             raise MCPError(INVALID_PARAMS, f"Unknown prompt {params.name[:60]!a}; this server has plan.")
         caller = resolve(services.registry, claim(ctx.lifespan_context.of(ctx), ctx))
-        if not services.registry.is_live(caller):
-            raise host_fault(HostError("CALLER_NOT_LIVE"))
-        with services.registry.hold(caller):
-            await services.plan_mode.set(caller.agent, True)
+        try:
+            # Who may not have a plan reviewed could never leave plan mode again.
+            services.questions.admit(caller)
+            with services.registry.hold(caller):
+                await services.plan_mode.set(caller.agent, True)
+        except SteersmanError as error:
+            raise host_fault(error) from None
         message = PromptMessage(role="user", content=TextContent(type="text", text=prompt["text"]))
         return GetPromptResult(description=prompt["description"], messages=[message])
 

@@ -11,6 +11,7 @@ import anyio
 import pytest
 from mcp.client import ClientRequestContext
 from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, ElicitResult, ErrorData
+
 from steersman.demo.dialog import Dialog, Person
 from steersman.demo.narration import Narration
 from steersman.demo.people import PersonAtTerminal, ScriptedPerson

@@ -17,6 +17,8 @@ import uvicorn
 from anyio.abc import TaskGroup
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from starlette.types import Receive, Scope, Send
+
 from steersman.questions.types import Answer, AskRequest, Card, HandleMaker, Reply, Via
 from steersman.services import Services, make_services
 from steersman.serving.http import ServingError, make_app
@@ -35,6 +37,7 @@ class SlowHuman:
     def __init__(self) -> None:
         self.asked = 0
         self.withdrawn = 0
+        self.requests_ended = 0
         self._changed = anyio.Event()
         self._answer = anyio.Event()
 
@@ -65,6 +68,10 @@ class SlowHuman:
     async def until(self, condition: Callable[[], bool]) -> None:
         while not condition():
             await self._changed.wait()
+
+    def request_ended(self) -> None:
+        self.requests_ended += 1
+        self._tell()
 
     def _tell(self) -> None:
         self._changed.set()
@@ -113,7 +120,12 @@ async def site(state_dir: Path, **options: Any) -> AsyncGenerator[Site]:
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     app = make_app(services, tokens=tokens, host="127.0.0.1", port=port, **options)
-    server = _Uvicorn(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1))
+
+    async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+        await app(scope, receive, send)
+        human.request_ended()
+
+    server = _Uvicorn(uvicorn.Config(watched, log_config=None, access_log=False, timeout_graceful_shutdown=1))
     with anyio.fail_after(2 * SECONDS):
         async with anyio.create_task_group() as group:
 
@@ -235,8 +247,9 @@ async def test_the_id_of_a_dropped_call_is_not_taken_again(tmp_path: Path) -> No
         stream = await send_raw(place, ask(1), {"Mcp-Session-Id": session})
         with anyio.fail_after(SECONDS):
             await place.human.until(lambda: place.human.asked == 1)
+            before = place.human.requests_ended
             await stream.aclose()
-            await place.human.until(lambda: place.human.withdrawn == 1)
+            await place.human.until(lambda: place.human.requests_ended == before + 1)
             again = await client.post(place.url, json=request("tools/list", 1), headers={"Mcp-Session-Id": session})
         assert (again.status_code, again.json()["error"]["code"]) == (400, -32600)
 

@@ -220,12 +220,15 @@ async def test_a_pipe_server_whose_answers_nobody_reads_ends_with_its_pipe(tmp_p
         assert await exit_code(started) == 0
 
 
-async def test_a_pipe_server_whose_host_stopped_reading_ends_without_a_word(tmp_path: Path) -> None:
+@pytest.mark.parametrize("gone", [False, True], ids=["stopped reading", "gone"])
+async def test_a_pipe_server_whose_host_reads_no_more_ends_without_a_word(tmp_path: Path, gone: bool) -> None:
     async with process(tmp_path) as started:
         stdin, stdout = cast("IO[str]", started.stdin), cast("IO[str]", started.stdout)
         stdout.close()
         stdin.write(INITIALIZE)
         stdin.flush()
+        if gone:
+            stdin.close()
         assert await exit_code(started) == 0
         assert started.stderr is not None
         assert started.stderr.read() == ""

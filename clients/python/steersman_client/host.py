@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import anyio
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolResult, Request, Result
+from mcp_types import CallToolResult, GetPromptResult, Request, RequestParamsMeta, Result
 from pydantic import ConfigDict
 
 _HOST_ERROR: Final = 4001
@@ -54,13 +54,17 @@ class Agent:
     """How long it outlives its last open request; 0 if it ends with its connection."""
 
     @property
-    def meta(self) -> dict[str, Any]:
+    def meta(self) -> RequestParamsMeta:
         """What to put into `_meta` of a request, so that it is this agent's."""
-        return {_CREDENTIAL: self.credential}
+        return cast("RequestParamsMeta", {_CREDENTIAL: self.credential})
 
     async def call_tool(self, name: str, arguments: dict[str, Any], *, meta: Mapping[str, Any] = {}) -> CallToolResult:
         """Call a tool of the server as this agent. `meta` goes into `_meta` beside the credential."""
-        return await self.host.client.call_tool(name, arguments, meta={**meta, **self.meta})  # pyright: ignore[reportArgumentType]
+        return await self.host.client.call_tool(name, arguments, meta=cast("RequestParamsMeta", {**meta, **self.meta}))
+
+    async def get_prompt(self, name: str) -> GetPromptResult:
+        """Get a prompt of the server as this agent: `plan` turns its plan mode on."""
+        return await self.host.client.get_prompt(name, meta=self.meta)
 
     async def set_plan_mode(self, active: bool) -> str:
         """Turn this agent's plan mode on or off; returns `committed` or `noop`."""
@@ -158,10 +162,23 @@ class Host:
         owner: Agent | None = None,
         label: str | None = None,
         mode: Mode | None = None,
+        resume_key: str | None = None,
+        supersede: bool = False,
         plan_mode: bool | None = None,
     ) -> AsyncGenerator[Agent]:
-        """Enter an agent for a block, and have it exit on every way out: completed, or failed by an exception."""
-        agent = await self.enter(agent_id=agent_id, owner=owner, label=label, mode=mode, plan_mode=plan_mode)
+        """Enter an agent for a block, and have it exit on every way out: completed, or failed by an exception.
+
+        Args and errors: as `enter`.
+        """
+        agent = await self.enter(
+            agent_id=agent_id,
+            owner=owner,
+            label=label,
+            mode=mode,
+            resume_key=resume_key,
+            supersede=supersede,
+            plan_mode=plan_mode,
+        )
         outcome: Outcome = "aborted"
         try:
             yield agent

@@ -15,7 +15,6 @@ from typing import Final, cast
 import anyio
 import httpx2
 from mcp.shared.exceptions import MCPError
-from steersman_client import HostMethodError
 
 from steersman.demo.connection import ServerFailedError, ServerFiles, connect
 from steersman.demo.dialog import Dialog
@@ -23,6 +22,7 @@ from steersman.demo.narration import Narration
 from steersman.demo.people import PersonAtTerminal, ScriptedPerson
 from steersman.demo.stage import DoesNotHoldError, Stage
 from steersman.demo.stories import ask_the_human, have_a_plan_reviewed, refuse_a_subagent
+from steersman_client import HostMethodError
 
 _FAILURES: Final = (
     DoesNotHoldError,

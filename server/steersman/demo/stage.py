@@ -9,11 +9,11 @@ from typing import Any, assert_never
 
 from mcp import Client
 from mcp_types import TextContent
-from steersman_client import Agent, Host
 
 from steersman.demo.dialog import Dialog, Exchange
 from steersman.demo.narration import Narration, Speaker
 from steersman.demo.people import ScriptedPerson
+from steersman_client import Agent, Host
 
 
 class DoesNotHoldError(Exception):

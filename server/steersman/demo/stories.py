@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from mcp_types import TextContent
-from steersman_client import Agent
 
 from steersman.demo.stage import Stage
 from steersman.text import visible
+from steersman_client import Agent
 
 _QUESTIONS: Final[list[dict[str, Any]]] = [
     {

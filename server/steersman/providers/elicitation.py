@@ -27,6 +27,7 @@ from steersman.questions.types import (
     ProviderUnavailableError,
     Reply,
     Suspended,
+    Via,
 )
 
 INPUT_KEY: Final = "answers"
@@ -46,7 +47,7 @@ class McpChannel(Channel):
 class ElicitationProvider:
     """Asks through the host, if the host declared that it can show forms."""
 
-    name: Final = "elicitation"
+    name: Via = "elicitation"
 
     def obstacle(self, request: AskRequest) -> str | None:
         channel = request.channel

@@ -20,7 +20,7 @@ OTHER: Final = "other"
 SKIP: Final = "skip"
 _OTHER_TITLE: Final = "Other"
 _SKIP_TITLE: Final = "Skip"
-_OWN_WORDS_TITLE: Final = "In your own words"
+_OWN_WORDS_TITLE: Final = "in your own words"
 
 Dialect = Literal["2025-06-18", "2025-11-25"]
 """How a form is spelled: 2025-06-18 has no arrays and titles enums by `enumNames`; later revisions have both."""
@@ -40,24 +40,14 @@ def make_form(questions: Sequence[Question], intent: PlanReview | None, dialect:
     required: list[str] = []
     for number, question in enumerate(questions, start=1):
         name = f"q{number}"
-        about = {"title": visible(question.header) or _cut(question.question), "description": _describe(question)}
-        if not question.options:
-            properties[name] = {"type": "string", **about, "minLength": 1}
-            required.append(name)
-            continue
-        titles = [(str(at), visible(option.label)) for at, option in enumerate(question.options, start=1)]
-        if question.multi_select:
-            fields = _multiple(name, about, [*titles, (SKIP, _SKIP_TITLE)], dialect)
-        else:
-            choices = [*titles, (OTHER, _OTHER_TITLE), (SKIP, _SKIP_TITLE)]
-            fields = {name: {"type": "string", **about, **_enum(choices, dialect)}}
+        title = visible(question.header) or _cut(question.question)
+        # A host may show fields one by one: each says what it belongs to. A single question stands in the message.
+        asked = visible(question.question, multiline=True) if len(questions) > 1 else ""
+        fields = _choice(name, title, asked, question, dialect) if question.options else _free_text(name, title, asked)
         properties |= fields
         required += fields
-        properties[f"{name}_{OTHER}"] = {
-            "type": "string",
-            "title": _OWN_WORDS_TITLE,
-            "description": "Adds to the choice." if question.multi_select else "Replaces the choice.",
-        }
+        if question.options:
+            properties[f"{name}_{OTHER}"] = _own_words(title, question, intent)
     schema = {"type": "object", "properties": properties, "required": required}
     return Form(_message(questions, intent), schema)
 
@@ -75,22 +65,45 @@ def read_form(questions: Sequence[Question], content: Mapping[str, object], dial
     return [_read(number, question, content, dialect) for number, question in enumerate(questions, start=1)]
 
 
-def _enum(choices: Sequence[tuple[str, str]], dialect: Dialect) -> dict[str, Any]:
-    if dialect == "2025-06-18":
-        return {"enum": [value for value, _ in choices], "enumNames": [title for _, title in choices]}
-    return {"oneOf": [{"const": value, "title": title} for value, title in choices]}
+def _free_text(name: str, title: str, asked: str) -> dict[str, dict[str, Any]]:
+    return {name: {"type": "string", "title": title, **_description(asked), "minLength": 1}}
 
 
-def _multiple(
-    name: str, about: Mapping[str, str], choices: Sequence[tuple[str, str]], dialect: Dialect
-) -> dict[str, dict[str, Any]]:
-    if dialect == "2025-06-18":
+def _choice(name: str, title: str, asked: str, question: Question, dialect: Dialect) -> dict[str, dict[str, Any]]:
+    """The required fields of a question with options; only 2025-06-18 needs several for a multiple choice."""
+    choices = [(str(at), visible(option.label)) for at, option in enumerate(question.options, start=1)]
+    explained = [visible(option.description) for option in question.options]
+    skip = (SKIP, _SKIP_TITLE)
+    if question.multi_select and dialect == "2025-06-18":
         return {
-            f"{name}_{value}": {"type": "boolean", "title": title, "description": about["description"]}
-            for value, title in choices
+            f"{name}_{value}": {"type": "boolean", "title": shown, **_description(asked, about)}
+            for (value, shown), about in zip([*choices, skip], [*explained, ""], strict=True)
         }
-    items = {"anyOf": [{"const": value, "title": title} for value, title in choices]}
-    return {name: {"type": "array", **about, "items": items}}
+    lines = [f"{shown}: {about}" for (_, shown), about in zip(choices, explained, strict=True) if about]
+    common = {"title": title, **_description(asked, *lines)}
+    if question.multi_select:
+        return {name: {"type": "array", **common, "items": {"anyOf": _titled([*choices, skip])}}}
+    offered = [*choices, (OTHER, _OTHER_TITLE), skip]
+    if dialect == "2025-06-18":
+        enum = {"enum": [value for value, _ in offered], "enumNames": [shown for _, shown in offered]}
+        return {name: {"type": "string", **common, **enum}}
+    return {name: {"type": "string", **common, "oneOf": _titled(offered)}}
+
+
+def _own_words(title: str, question: Question, intent: PlanReview | None) -> dict[str, Any]:
+    effect = "Adds to the choice." if question.multi_select else "Replaces the choice."
+    if intent is not None:
+        effect = "Anything written here keeps planning."
+    return {"type": "string", "title": f"{title}: {_OWN_WORDS_TITLE}", "description": effect}
+
+
+def _titled(choices: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"const": value, "title": shown} for value, shown in choices]
+
+
+def _description(*lines: str) -> dict[str, str]:
+    text = "\n".join(line for line in lines if line)
+    return {"description": text} if text else {}
 
 
 def _message(questions: Sequence[Question], intent: PlanReview | None) -> str:
@@ -99,14 +112,6 @@ def _message(questions: Sequence[Question], intent: PlanReview | None) -> str:
     if len(questions) == 1:
         return visible(questions[0].question, multiline=True)
     lines = [f"{number}. {visible(question.question, multiline=True)}" for number, question in enumerate(questions, 1)]
-    return "\n".join(lines)
-
-
-def _describe(question: Question) -> str:
-    lines = [visible(question.question, multiline=True)]
-    lines += [
-        f"{visible(option.label)}: {visible(option.description)}" for option in question.options if option.description
-    ]
     return "\n".join(lines)
 
 

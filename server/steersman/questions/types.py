@@ -119,7 +119,9 @@ class Provider(Protocol):
     """Something that can put a question before the human and bring the answer back."""
 
     @property
-    def name(self) -> Via: ...
+    def name(self) -> Via:
+        """What `via` says of its answers."""
+        ...
 
     def obstacle(self, request: AskRequest) -> str | None:
         """Why it cannot reach the human for this request, as a whole sentence; None if it can."""

@@ -41,8 +41,6 @@ class Exchanges:
         self._in_flight: set[_RequestKey] = set()
         self._abandoned: OrderedDict[_RequestKey, None] = OrderedDict()
         self._streams: set[anyio.CancelScope] = set()
-        self._open = 0
-        self._settled = anyio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -50,18 +48,7 @@ class Exchanges:
         elif scope["method"] == "GET":
             await self._serve_stream(scope, receive, send)
         else:
-            self._open += 1
-            try:
-                await self._serve_message(scope, receive, send)
-            finally:
-                self._open -= 1
-                self._settled.set()
-
-    async def settled(self) -> None:
-        """Return once no request but GET streams is being served."""
-        while self._open:
-            self._settled = anyio.Event()
-            await self._settled.wait()
+            await self._serve_message(scope, receive, send)
 
     def end_streams(self) -> None:
         """End the GET streams there are, in good order."""

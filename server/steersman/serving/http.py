@@ -34,10 +34,8 @@ from steersman.tokens import LOCAL_REALM, StateError, TokenStore
 logger = logging.getLogger(__name__)
 
 PATH: Final = "/mcp"
-ANSWER_SECONDS: Final = 0.5
-"""How long the answers to withdrawn questions are given to go out."""
 CLOSING_SECONDS: Final = 1
-"""How long connections are given to end, after that."""
+"""How long the answers to withdrawn questions are given to go out, and connections to end."""
 
 _LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
 
@@ -138,19 +136,13 @@ async def serve_http(app: Starlette, services: Services, *, host: str, port: int
     async def end_on_signal(*, task_status: TaskStatus[None]) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             task_status.started()
-            ending = False
             async for received in signals:
-                if ending:
+                if server.should_exit:
                     _exit_at_once(received)
-                ending = True
-                group.start_soon(end)
-
-    async def end() -> None:
-        services.questions.withdraw_all()
-        with anyio.move_on_after(ANSWER_SECONDS):
-            await exchanges.settled()
-        exchanges.end_streams()
-        server.should_exit = True
+                services.questions.withdraw_all()
+                exchanges.end_streams()
+                # From here uvicorn lets open requests end.
+                server.should_exit = True
 
     async with anyio.create_task_group() as group:
         await group.start(end_on_signal)
