@@ -186,6 +186,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "demo:person": Requirement("The person at the terminal answers the demo's questions.", "issue 2, point 8"),
     "demo:honest": Requirement("With a rule patched out of its server the demo exits non-zero.", "issue 2, point 8"),
     "demo:orderly": Requirement("However the demo ends, its server is gone.", "issue 2, point 8"),
+    "serving:logs": Requirement(
+        "Logs are JSON lines on stderr that hold no answer, no credential and no text of an exception.", "standards"
+    ),
     "serving:tokens": Requirement("Tokens are made, listed, revoked and kept safely.", "issue 2, point 7"),
     "serving:signals": Requirement(
         "SIGINT and SIGTERM end a server cleanly, with its questions withdrawn.", "issue 2, point 7"

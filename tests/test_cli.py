@@ -13,6 +13,7 @@ import pytest
 
 from steersman import __version__
 from steersman.contract import contract_digest, tools
+from tests.requirements import requirement
 
 
 def steersman(*arguments: str, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
@@ -38,6 +39,7 @@ INITIALIZE = request(
 )
 
 
+@requirement("serving:command")
 @pytest.mark.parametrize(
     ("arguments", "found", "allowed"),
     [
@@ -72,6 +74,7 @@ def test_a_bad_value_is_named_with_what_is_allowed(
     assert not (tmp_path / "state").exists()
 
 
+@requirement("serving:command")
 @pytest.mark.parametrize(
     "arguments",
     [["nonsense"], ["--nonsense"], ["serve", "--port"], ["token", "new"], ["token", "nonsense"]],
@@ -83,6 +86,7 @@ def test_what_is_not_understood_exits_with_2_and_writes_nothing_to_stdout(argume
     assert "steersman --help" in ended.stderr
 
 
+@requirement("serving:command")
 def test_a_variable_says_the_same_as_its_option_and_is_named_when_it_is_wrong() -> None:
     for variable, value in [
         ("STEERSMAN_PLAN_MODE", "maybe"),
@@ -97,10 +101,12 @@ def test_a_variable_says_the_same_as_its_option_and_is_named_when_it_is_wrong() 
         assert ended.stderr.startswith(f"steersman: {variable}: found {value!r}; allowed is ")
 
 
+@requirement("serving:command")
 def test_an_option_wins_over_its_variable() -> None:
     assert steersman("--plan-mode", "always", STEERSMAN_PLAN_MODE="maybe").returncode == 0
 
 
+@requirement("serving:command")
 @pytest.mark.parametrize("command", [[], ["serve"]], ids=["bare", "serve"])
 def test_the_help_names_every_option_and_its_variable(command: list[str]) -> None:
     ended = steersman(*command, "--help", COLUMNS="100")
@@ -110,11 +116,13 @@ def test_the_help_names_every_option_and_its_variable(command: list[str]) -> Non
         assert "STEERSMAN_" + option.upper().replace("-", "_") in ended.stdout
 
 
+@requirement("serving:command")
 def test_the_version_is_printed() -> None:
     ended = steersman("--version")
     assert (ended.returncode, ended.stdout) == (0, f"steersman {__version__}\n")
 
 
+@requirement("serving:command")
 @pytest.mark.parametrize("arguments", [[], ["--standalone", "--log-level", "debug"]], ids=["bare", "with options"])
 def test_the_bare_command_speaks_mcp_on_stdio_and_nothing_else(arguments: list[str]) -> None:
     ended = steersman(*arguments, stdin=INITIALIZE)
@@ -124,6 +132,7 @@ def test_the_bare_command_speaks_mcp_on_stdio_and_nothing_else(arguments: list[s
     assert all(json.loads(line)["level"] for line in ended.stderr.splitlines())
 
 
+@requirement("serving:command")
 def test_without_providers_nobody_can_be_asked() -> None:
     question = {"id": "q1", "question": "Go on?", "options": [{"label": "Yes"}, {"label": "No"}]}
     call = request("tools/call", 1, {"name": "ask_user_question", "arguments": {"questions": [question]}})
@@ -144,6 +153,7 @@ def test_without_providers_nobody_can_be_asked() -> None:
     assert result["structuredContent"]["error"]["code"] == "NO_PROVIDER"
 
 
+@requirement("serving:command")
 def test_the_bare_command_starts_without_a_command_line_parser() -> None:
     ended = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "steersman"], input="", capture_output=True, text=True, timeout=20
@@ -153,6 +163,7 @@ def test_the_bare_command_starts_without_a_command_line_parser() -> None:
     assert not imported & {"cyclopts", "rich", "jsonschema"}
 
 
+@requirement("serving:command")
 def test_tokens_are_made_listed_and_revoked(tmp_path: Path) -> None:
     where = {"STEERSMAN_STATE_DIR": str(tmp_path)}
     made = steersman("token", "new", "laptop", "--subject", "guest", "--host-profile", "codex", **where)
@@ -170,6 +181,7 @@ def test_tokens_are_made_listed_and_revoked(tmp_path: Path) -> None:
     assert "token list" in again.stderr
 
 
+@requirement("serving:command")
 def test_a_taken_port_is_named_with_the_option_that_helps(tmp_path: Path) -> None:
     import socket
 
@@ -181,6 +193,7 @@ def test_a_taken_port_is_named_with_the_option_that_helps(tmp_path: Path) -> Non
     assert "--port" in ended.stderr
 
 
+@requirement("serving:command")
 def test_all_addresses_without_a_name_are_refused(tmp_path: Path) -> None:
     ended = steersman("serve", "--host", "0.0.0.0", "--port", "0", "--state-dir", str(tmp_path / "state"))
     assert (ended.returncode, ended.stdout) == (1, "")
@@ -190,17 +203,20 @@ def test_all_addresses_without_a_name_are_refused(tmp_path: Path) -> None:
 # --- the contract ---------------------------------------------------------------------------------------------------
 
 
+@requirement("serving:command")
 def test_the_digest_is_printed_alone_or_with_the_version() -> None:
     assert steersman("contract", "--digest").stdout == f"{contract_digest()}\n"
     assert steersman("contract").stdout.split() == [contract_digest(), "v1"]
 
 
+@requirement("serving:command")
 def test_the_contract_is_verified_against_the_released_digest() -> None:
     ended = steersman("contract", "--verify")
     assert ended.returncode == 0
     assert contract_digest() in ended.stdout
 
 
+@requirement("serving:command")
 @pytest.mark.parametrize("shape", ["list", "result", "response"])
 def test_a_saved_tool_list_of_any_shape_is_compared(tmp_path: Path, shape: str) -> None:
     def saved(listed: Any) -> str:
@@ -222,6 +238,7 @@ def test_a_saved_tool_list_of_any_shape_is_compared(tmp_path: Path, shape: str) 
     assert second == "exit_plan_mode.title is missing"
 
 
+@requirement("serving:command")
 @pytest.mark.parametrize("content", ["", "{", "{}", "3", '{"tools": 1}', "[1]", '{"result": []}x'])
 def test_what_is_no_tool_list_is_not_taken_for_a_difference(content: str) -> None:
     ended = steersman("contract", "--check", "-", stdin=content)
@@ -229,6 +246,7 @@ def test_what_is_no_tool_list_is_not_taken_for_a_difference(content: str) -> Non
     assert "tools/list" in ended.stderr
 
 
+@requirement("serving:command")
 def test_a_missing_file_is_not_taken_for_a_difference(tmp_path: Path) -> None:
     ended = steersman("contract", "--check", str(tmp_path / "none.json"))
     assert (ended.returncode, ended.stdout) == (2, "")

@@ -97,7 +97,25 @@ async def test_every_code_is_reached_over_the_wire_with_its_text_in_both_parts(c
                 group.start_soon(respond, "withdraw")
                 note(await agent.call_tool(ask, ASK))
     assert reached.keys() == load("errors")["codes"].keys() - LATER - NOT_BY_TOOLS - {"INTERNAL_ERROR"}
-    assert reached == snapshot({'INVALID_ARGUMENTS': "ToolError: The arguments do not fit: found nothing under 'questions'; allowed is an object that has it.", 'LIMIT_EXCEEDED': 'ToolError: The call is over a limit: questions holds 33 questions; allowed are 32.', 'EMPTY_QUESTIONS': 'UserQuestionError: The list of questions is empty. Nothing was asked.', 'DELEGATED_CALLER': 'UserQuestionError: Human interaction is unavailable to an agent that another agent owns. Put the unresolved question or decision into the final result; the owner takes it from there.', 'CALLER_NOT_LIVE': "UserQuestionError: No live agent stands behind this call: it names none, or its agent has ended or was replaced. Nothing was done. What the call was for belongs in the agent's final result.", 'NOT_IN_PLAN_MODE': 'PlanModeError: Plan mode is not on, so there is no plan to review. The human or the host turns it on.', 'UNKNOWN_SUBAGENT': 'SubagentError: The caller has no direct subagent of that id. Its direct subagents: [{"id":"child-1","label":"child","status":"live"}]', 'NO_PROVIDER': 'UserQuestionError: Nothing can reach the human: this host did not declare the elicitation capability. The question was not asked and nothing was decided.', 'INVALID_PLAN': 'PlanModeError: The plan is not one that can be reviewed: its first line is not a # heading with a title. The human was not asked, and plan mode stays on.', 'KEEP_PLANNING': 'PlanModeError: The human did not approve the plan. Plan mode stays on. Their words: more {detail}', 'ANSWER_INVALID': 'UserQuestionError: What came back does not answer what was asked: Found was no choice for question 1. It was not used, and nothing was decided.', 'ASK_DECLINED': 'UserQuestionError: The human refused to answer. Nothing was decided.', 'ASK_CANCELLED': 'UserQuestionError: The human dismissed the question without an answer. Nothing was decided.', 'ASK_TIMED_OUT': 'UserQuestionError: No answer came within the time that this server allows. The question was withdrawn; nothing was decided.', 'ASK_ABORTED': 'UserQuestionError: The question was withdrawn before it was answered: its call was cancelled, or its agent, its host or the server went away. Nothing was decided.'})
+    assert reached == snapshot(
+        {
+            "INVALID_ARGUMENTS": "ToolError: The arguments do not fit: found nothing under 'questions'; allowed is an object that has it.",
+            "LIMIT_EXCEEDED": "ToolError: The call is over a limit: questions holds 33 questions; allowed are 32.",
+            "EMPTY_QUESTIONS": "UserQuestionError: The list of questions is empty. Nothing was asked.",
+            "DELEGATED_CALLER": "UserQuestionError: Human interaction is unavailable to an agent that another agent owns. Put the unresolved question or decision into the final result; the owner takes it from there.",
+            "CALLER_NOT_LIVE": "UserQuestionError: No live agent stands behind this call: it names none, or its agent has ended or was replaced. Nothing was done. What the call was for belongs in the agent's final result.",
+            "NOT_IN_PLAN_MODE": "PlanModeError: Plan mode is not on, so there is no plan to review. The human or the host turns it on.",
+            "UNKNOWN_SUBAGENT": 'SubagentError: The caller has no direct subagent of that id. Its direct subagents: [{"id":"child-1","label":"child","status":"live"}]',
+            "NO_PROVIDER": "UserQuestionError: Nothing can reach the human: this host did not declare the elicitation capability. The question was not asked and nothing was decided.",
+            "INVALID_PLAN": "PlanModeError: The plan is not one that can be reviewed: its first line is not a # heading with a title. The human was not asked, and plan mode stays on.",
+            "KEEP_PLANNING": "PlanModeError: The human did not approve the plan. Plan mode stays on. Their words: more {detail}",
+            "ANSWER_INVALID": "UserQuestionError: What came back does not answer what was asked. Found was no choice for question 1. It was not used, and nothing was decided.",
+            "ASK_DECLINED": "UserQuestionError: The human refused to answer. Nothing was decided.",
+            "ASK_CANCELLED": "UserQuestionError: The human dismissed the question without an answer. Nothing was decided.",
+            "ASK_TIMED_OUT": "UserQuestionError: No answer came within the time that this server allows. The question was withdrawn; nothing was decided.",
+            "ASK_ABORTED": "UserQuestionError: The question was withdrawn before it was answered: its call was cancelled, or its agent, its host or the server went away. Nothing was decided.",
+        }
+    )
 
 
 @requirement("errors:all")

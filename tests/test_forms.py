@@ -388,4 +388,4 @@ async def test_an_accepted_form_that_answers_nothing_is_refused(connect: Connect
             for content in wrong:
                 async with world.client(Human(content)) as client:
                     result = await client.call_tool("ask_user_question", {"questions": [asked]})
-                    assert text(result).startswith("ANSWER_INVALID: What came back does not answer what was asked: ")
+                    assert text(result).startswith("ANSWER_INVALID: What came back does not answer what was asked. ")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from steersman.logs import LogLevel, configure
+from tests.requirements import requirement
 
 SECRET = "the human's answer"
 
@@ -30,6 +31,7 @@ def fail() -> None:
     raise ValueError(SECRET)
 
 
+@requirement("serving:logs")
 def test_a_record_of_ours_is_one_object_with_its_extra_fields(capsys: pytest.CaptureFixture[str]) -> None:
     configure("info")
     logging.getLogger("steersman.serving").info("listening on %s", "a\nb", extra={"port": 1, "seen": {2}})
@@ -44,6 +46,7 @@ def test_a_record_of_ours_is_one_object_with_its_extra_fields(capsys: pytest.Cap
     }
 
 
+@requirement("serving:logs")
 @pytest.mark.parametrize("name", ["steersman.server", "mcp.server", "asyncio"])
 def test_of_an_exception_only_type_and_frames_are_shown(capsys: pytest.CaptureFixture[str], name: str) -> None:
     configure("debug")
@@ -61,6 +64,7 @@ def test_of_an_exception_only_type_and_frames_are_shown(capsys: pytest.CaptureFi
     assert SECRET not in shown
 
 
+@requirement("serving:logs")
 def test_what_other_packages_fill_into_their_messages_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     configure("debug")
     logger = logging.getLogger("mcp.server")
@@ -78,6 +82,7 @@ def test_what_other_packages_fill_into_their_messages_is_not_shown(capsys: pytes
     ]
 
 
+@requirement("serving:logs")
 @pytest.mark.parametrize(
     ("level", "ours", "others"),
     [

@@ -65,7 +65,7 @@ async def test_a_parent_completes_with_its_childs_question_answered(connect: Con
         [
             {
                 "tools": ["ask_user_question", "exit_plan_mode", "steer_subagent"],
-                "contract": "657afb24d77515001eb754f67a4cf347f69c543e8cf58e0dbd7e7f1b3eb07645",
+                "contract": "b8f37d0ac300cb1dd5e66c3c5e9a5ee5d7d3cc6fc748757dde3ef48009dc99c1",
             },
             {
                 "child": {

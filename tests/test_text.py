@@ -142,7 +142,6 @@ def test_what_fonts_show_as_nothing_is_spelled_out_and_is_no_label(point: int) -
 
 
 @requirement("text:visible", "arguments:labels")
-@pytest.mark.xfail(strict=True, reason="not every Default_Ignorable_Code_Point is known to text.py")
 @pytest.mark.parametrize("point", [0x180B, 0x180D, 0x180F, 0x2065, 0xFFF0, 0xFFF8, 0xE0080, 0xE01F0, 0xE0FFF], ids=hex)
 def test_rarer_points_that_show_nothing_are_spelled_out_too(point: int) -> None:
     assert visible(f"a{chr(point)}b") == f"a⟦U+{point:04X}⟧b"
@@ -150,7 +149,6 @@ def test_rarer_points_that_show_nothing_are_spelled_out_too(point: int) -> None:
 
 
 @requirement("text:visible")
-@pytest.mark.xfail(strict=True, reason="joiners and variation selectors in a row carry hidden text")
 @pytest.mark.parametrize(
     "label",
     [

@@ -13,6 +13,7 @@ import pytest
 
 from steersman.settings import SettingsError
 from steersman.tokens import StateError, TokenStore
+from tests.requirements import requirement
 
 HELD_BY_ANOTHER = """
 import fcntl, os, sys
@@ -41,6 +42,7 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
+@requirement("serving:tokens")
 def test_the_first_start_makes_one_token_that_local_tools_can_read(state: Path) -> None:
     store = TokenStore(state)
     path = store.ensure_first()
@@ -52,6 +54,7 @@ def test_the_first_start_makes_one_token_that_local_tools_can_read(state: Path) 
     assert len(store.list()) == 1
 
 
+@requirement("serving:tokens")
 def test_only_the_owner_can_read_what_is_kept(state: Path) -> None:
     before = os.umask(0)
     try:
@@ -66,6 +69,7 @@ def test_only_the_owner_can_read_what_is_kept(state: Path) -> None:
     assert mode(state) == 0o700
 
 
+@requirement("serving:tokens")
 def test_no_token_but_the_first_is_kept_in_plain_text(state: Path) -> None:
     plaintext = TokenStore(state).new("laptop", subject="guest", profile="codex")
     assert all(plaintext not in path.read_text() for path in state.iterdir())
@@ -74,6 +78,7 @@ def test_no_token_but_the_first_is_kept_in_plain_text(state: Path) -> None:
     assert sorted(kept) == ["created", "id", "label", "profile", "sha256", "subject"]
 
 
+@requirement("serving:tokens")
 def test_a_running_server_sees_what_another_process_made_and_revoked(state: Path) -> None:
     running = TokenStore(state)
     assert running.find("nothing yet") is None
@@ -86,6 +91,7 @@ def test_a_running_server_sees_what_another_process_made_and_revoked(state: Path
     assert running.find(plaintext) is None
 
 
+@requirement("serving:tokens")
 def test_a_token_is_found_by_all_of_it_and_nothing_less(state: Path) -> None:
     store = TokenStore(state)
     plaintext = store.new("laptop")
@@ -94,6 +100,7 @@ def test_a_token_is_found_by_all_of_it_and_nothing_less(state: Path) -> None:
         assert store.find(other) is None
 
 
+@requirement("serving:tokens")
 def test_a_revoked_first_token_takes_its_file_along_and_the_next_start_makes_another(state: Path) -> None:
     store = TokenStore(state)
     old = store.ensure_first().read_text().strip()
@@ -104,6 +111,7 @@ def test_a_revoked_first_token_takes_its_file_along_and_the_next_start_makes_ano
     assert store.find(new) is not None
 
 
+@requirement("serving:tokens")
 def test_a_lost_token_file_is_made_again_and_copies_of_the_old_token_go_on_working(state: Path) -> None:
     store = TokenStore(state)
     copied = store.ensure_first().read_text().strip()
@@ -112,6 +120,7 @@ def test_a_lost_token_file_is_made_again_and_copies_of_the_old_token_go_on_worki
     assert store.find(copied) is not None
 
 
+@requirement("serving:tokens")
 def test_revoking_by_an_ambiguous_label_names_the_ids_and_revokes_nothing(state: Path) -> None:
     store = TokenStore(state)
     plaintexts = [store.new("laptop"), store.new("laptop")]
@@ -123,11 +132,13 @@ def test_revoking_by_an_ambiguous_label_names_the_ids_and_revokes_nothing(state:
     assert [token.id for token in store.list()] == [first.id]
 
 
+@requirement("serving:tokens")
 def test_revoking_what_there_is_not_says_where_to_look(state: Path) -> None:
     with pytest.raises(StateError, match=r"'nobody'.*steersman token list"):
         TokenStore(state).revoke("nobody")
 
 
+@requirement("serving:tokens")
 @pytest.mark.parametrize("name", ["", " laptop", "lap\ntop", "lap\u202etop", "x" * 65, "\ud800"])
 def test_a_label_or_subject_is_short_and_visible(state: Path, name: str) -> None:
     for label, subject in ((name, "local"), ("laptop", name)):
@@ -136,6 +147,7 @@ def test_a_label_or_subject_is_short_and_visible(state: Path, name: str) -> None
     assert not state.exists()
 
 
+@requirement("serving:tokens")
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"tokens": [{"id": "token-1"}]}', b"\xff\xfe"])
 def test_a_damaged_file_is_named_and_left_alone(state: Path, content: bytes) -> None:
     store = TokenStore(state)
@@ -148,6 +160,7 @@ def test_a_damaged_file_is_named_and_left_alone(state: Path, content: bytes) -> 
     assert path.read_bytes() == content
 
 
+@requirement("serving:tokens")
 def test_a_state_directory_that_is_a_file_is_named_with_a_remedy(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("")
@@ -156,6 +169,7 @@ def test_a_state_directory_that_is_a_file_is_named_with_a_remedy(tmp_path: Path)
             use()
 
 
+@requirement("serving:tokens")
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_read_only_state_directory_still_lets_tokens_in_and_names_itself_on_change(state: Path) -> None:
     first = TokenStore(state).ensure_first()
@@ -170,6 +184,7 @@ def test_a_read_only_state_directory_still_lets_tokens_in_and_names_itself_on_ch
         state.chmod(0o700)
 
 
+@requirement("serving:tokens")
 def test_a_directory_that_others_can_write_is_not_trusted(state: Path) -> None:
     state.mkdir(parents=True)
     state.chmod(0o777)
@@ -177,6 +192,7 @@ def test_a_directory_that_others_can_write_is_not_trusted(state: Path) -> None:
         TokenStore(state).new("laptop")
 
 
+@requirement("serving:tokens")
 def test_a_writer_waits_for_the_one_before_it(state: Path) -> None:
     TokenStore(state).ensure_first()
     command = [sys.executable, "-c", HELD_BY_ANOTHER, str(state / "tokens.lock")]
@@ -193,6 +209,7 @@ def test_a_writer_waits_for_the_one_before_it(state: Path) -> None:
     assert len(TokenStore(state).list()) == 21
 
 
+@requirement("serving:tokens")
 def test_of_two_first_starts_at_once_one_makes_the_token(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flock = fcntl.flock
 
@@ -208,6 +225,7 @@ def test_of_two_first_starts_at_once_one_makes_the_token(state: Path, monkeypatc
     assert store.find(path.read_text().strip()) == token
 
 
+@requirement("serving:tokens")
 def test_writers_in_several_processes_lose_nothing(state: Path) -> None:
     writers = [subprocess.Popen([sys.executable, "-c", MAKE_TOKENS, str(state), name]) for name in "abcd"]
     assert [writer.wait(timeout=20) for writer in writers] == [0] * 4

@@ -192,14 +192,15 @@ async def open_world(
     world.port = listening.getsockname()[1]
     app = make_app(services, tokens=world.tokens, host="127.0.0.1", port=world.port)
     server = _Uvicorn(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1))
-    async with anyio.create_task_group() as group:
+    with listening:
+        async with anyio.create_task_group() as group:
 
-        async def serve() -> None:
-            await server.serve(sockets=[listening])
+            async def serve() -> None:
+                await server.serve(sockets=[listening])
 
-        group.start_soon(serve)
-        yield world
-        server.should_exit = True
+            group.start_soon(serve)
+            yield world
+            server.should_exit = True
 
 
 def text(result: CallToolResult) -> str:

@@ -13,6 +13,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from tests.demo.processes import COMMAND, against, at_terminal, run
+from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
@@ -26,6 +27,7 @@ def essential(output: str) -> str:
     return "\n".join(line if len(line) <= 110 else f"{line[:109]}…" for line in masked.splitlines())
 
 
+@requirement("demo:runs")
 @TRANSPORTS
 async def test_the_demo_runs_by_itself_and_everything_it_claims_holds(http: bool):
     ended = await run([*COMMAND, "--auto", *(["--http"] if http else [])])
@@ -88,6 +90,7 @@ checked   no agent is left alive
 """)
 
 
+@requirement("demo:honest")
 async def test_without_a_terminal_a_script_answers_and_the_demo_says_so():
     ended = await run(COMMAND)
 
@@ -95,12 +98,14 @@ async def test_without_a_terminal_a_script_answers_and_the_demo_says_so():
     assert "A script answers for the human (standard input is no terminal)." in ended.output
 
 
+@requirement("demo:orderly")
 async def test_a_reader_of_the_output_who_leaves_does_not_fail_the_demo():
     ended = await run(["bash", "-o", "pipefail", "-c", f"{shlex.join([*COMMAND, '--auto'])} | true"])
 
     assert (ended.code, ended.output) == (0, "")
 
 
+@requirement("demo:person")
 async def test_the_words_of_the_person_at_the_terminal_come_back_to_the_agent():
     async with at_terminal(COMMAND) as terminal:
         await terminal.type("7", "o", "SQLite, 一个文件就够了")
@@ -125,6 +130,7 @@ async def test_the_words_of_the_person_at_the_terminal_come_back_to_the_agent():
     ]
 
 
+@requirement("demo:person")
 async def test_a_person_who_declines_dismisses_and_approves_at_once_is_taken_at_their_word():
     async with at_terminal([*COMMAND, "--http"]) as terminal:
         await terminal.type("2", "d")
@@ -138,6 +144,7 @@ async def test_a_person_who_declines_dismisses_and_approves_at_once_is_taken_at_
     assert "checked   a dismissed form is ASK_CANCELLED" in ended.output
 
 
+@requirement("demo:person")
 async def test_a_plan_that_its_person_leaves_undecided_keeps_plan_mode_on():
     async with at_terminal(COMMAND) as terminal:
         await terminal.type("c")
@@ -150,6 +157,7 @@ async def test_a_plan_that_its_person_leaves_undecided_keeps_plan_mode_on():
     assert "plan mode is off" not in ended.output
 
 
+@requirement("demo:orderly")
 @TRANSPORTS
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_signal_ends_the_demo_and_the_server_it_started(http: bool, number: signal.Signals, tmp_path: Path):
@@ -165,6 +173,7 @@ async def test_a_signal_ends_the_demo_and_the_server_it_started(http: bool, numb
         os.kill(int(pid_file.read_text()), 0)
 
 
+@requirement("demo:honest")
 @TRANSPORTS
 async def test_the_demo_fails_when_the_guard_is_patched_out(http: bool):
     ended = await run(against("guard", auto=True, http=http))
@@ -173,6 +182,7 @@ async def test_the_demo_fails_when_the_guard_is_patched_out(http: bool):
     assert "FAILED    This does not hold: the subagent is refused with DELEGATED_CALLER. Found: " in ended.output
 
 
+@requirement("demo:honest")
 async def test_a_demo_that_checks_nothing_would_not_notice_that_the_guard_is_patched_out():
     """The counterpart of the test before: it is the demo's own check that turns it red."""
     unchecked = "from steersman.demo.stage import Stage; Stage.check = lambda *claimed: None"
@@ -182,6 +192,7 @@ async def test_a_demo_that_checks_nothing_would_not_notice_that_the_guard_is_pat
     assert ended.code == 0, ended.output
 
 
+@requirement("demo:honest")
 @pytest.mark.parametrize(
     ("rule", "claim"),
     [
@@ -198,6 +209,7 @@ async def test_the_demo_fails_when_another_rule_is_patched_out(rule: str, claim:
     assert f"FAILED    This does not hold: {claim}" in ended.output
 
 
+@requirement("demo:orderly")
 @TRANSPORTS
 async def test_a_server_that_does_not_start_is_said_with_the_end_of_its_log(http: bool):
     code = f"from steersman.demo import run_demo; raise SystemExit(run_demo(http={http}, server_command=COMMAND))"

@@ -17,6 +17,7 @@ from steersman.demo.narration import Narration
 from steersman.demo.people import PersonAtTerminal, ScriptedPerson
 from steersman.providers.forms import Dialect, make_form, read_form
 from steersman.questions.types import Answer, Option, Question
+from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
@@ -55,6 +56,7 @@ async def fill_in(person: Person, dialect: Dialect, *questions: Question) -> lis
     return read_form(questions, result.content or {}, dialect)
 
 
+@requirement("demo:person")
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_one_choice_by_number_or_in_own_words_or_skipped(dialect: Dialect, keyboard: Callable[[str], None]):
     person = PersonAtTerminal(Narration())
@@ -69,6 +71,7 @@ async def test_one_choice_by_number_or_in_own_words_or_skipped(dialect: Dialect,
     ]
 
 
+@requirement("demo:person")
 async def test_several_choices_by_numbers_where_the_form_has_a_list(keyboard: Callable[[str], None]):
     keyboard("2, 1 o\nhuge")
 
@@ -79,6 +82,7 @@ async def test_several_choices_by_numbers_where_the_form_has_a_list(keyboard: Ca
     ]
 
 
+@requirement("demo:person")
 async def test_several_choices_by_yes_and_no_where_the_form_has_none(keyboard: Callable[[str], None]):
     keyboard("n\nperhaps\nyes\nN\nhuge")
 
@@ -87,6 +91,7 @@ async def test_several_choices_by_yes_and_no_where_the_form_has_none(keyboard: C
     assert answers == [Answer("sizes", ("large",), "huge")]
 
 
+@requirement("demo:person")
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_the_script_answers_every_kind_of_question(dialect: Dialect):
     colour, sizes, name = await fill_in(ScriptedPerson(Narration()), dialect, COLOUR, SIZES, NAME)
@@ -95,6 +100,7 @@ async def test_the_script_answers_every_kind_of_question(dialect: Dialect):
     assert name.custom
 
 
+@requirement("demo:person")
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_the_script_answers_in_words_once_when_told_to(dialect: Dialect):
     person = ScriptedPerson(Narration())
@@ -105,6 +111,7 @@ async def test_the_script_answers_in_words_once_when_told_to(dialect: Dialect):
     assert answers == [Answer("colour", custom="teal"), Answer("colour", ("red",))]
 
 
+@requirement("demo:person")
 @pytest.mark.parametrize("wrong", ["", "0", "4x", "9", "1 2", "1 1", "s 1", "o 1", "²"])
 async def test_what_does_not_fit_is_asked_again(wrong: str, keyboard: Callable[[str], None]):
     keyboard(f"{wrong}\n1")
@@ -112,6 +119,7 @@ async def test_what_does_not_fit_is_asked_again(wrong: str, keyboard: Callable[[
     assert await fill_in(PersonAtTerminal(Narration()), "2025-11-25", COLOUR) == [Answer("colour", ("red",))]
 
 
+@requirement("demo:person")
 @pytest.mark.parametrize(("typed", "action"), [("1\nd", "decline"), ("1\nc", "cancel")])
 async def test_a_form_can_be_left_half_way(typed: str, action: str, keyboard: Callable[[str], None]):
     keyboard(typed)
@@ -121,6 +129,7 @@ async def test_a_form_can_be_left_half_way(typed: str, action: str, keyboard: Ca
     assert (result.action, result.content) == (action, None)
 
 
+@requirement("demo:person")
 async def test_plain_enums_without_titles_are_shown_by_their_values(keyboard: Callable[[str], None]):
     schema = {"type": "object", "properties": {"pick": {"type": "string", "enum": ["a", "b"]}}, "required": ["pick"]}
     keyboard("o\n2")
@@ -128,6 +137,7 @@ async def test_plain_enums_without_titles_are_shown_by_their_values(keyboard: Ca
     assert (await show(PersonAtTerminal(Narration()), schema)).content == {"pick": "b"}
 
 
+@requirement("demo:person")
 async def test_a_text_that_is_not_required_may_be_left_out(keyboard: Callable[[str], None]):
     keyboard("")
 
@@ -136,6 +146,7 @@ async def test_a_text_that_is_not_required_may_be_left_out(keyboard: Callable[[s
     assert (await show(PersonAtTerminal(Narration()), schema)).content == {}
 
 
+@requirement("demo:person")
 @pytest.mark.parametrize(
     "params",
     [
@@ -155,6 +166,7 @@ async def test_what_the_host_cannot_show_is_refused_and_counts_as_not_shown(
     assert dialog.shown == 0
 
 
+@requirement("demo:person")
 async def test_text_in_a_form_moves_no_cursor(capsys: pytest.CaptureFixture[str]):
     schema = {"type": "object", "properties": {"n": {"type": "string", "title": "\x1b[2Jx"}}, "required": ["n"]}
 

@@ -23,6 +23,7 @@ from steersman.questions.types import Answer, AskRequest, Card, HandleMaker, Rep
 from steersman.services import Services, make_services
 from steersman.serving.http import ServingError, make_app
 from steersman.tokens import TokenStore
+from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
@@ -203,6 +204,7 @@ async def send_raw(place: Site, body: Mapping[str, Any], headers: Mapping[str, s
 # --- clients that leave ---------------------------------------------------------------------------------------------
 
 
+@requirement("serving:guard")
 async def test_a_legacy_client_that_drops_its_call_withdraws_the_question(tmp_path: Path) -> None:
     async with site(tmp_path) as place, plain_client(place) as client:
         session = await open_session(place, client)
@@ -214,6 +216,7 @@ async def test_a_legacy_client_that_drops_its_call_withdraws_the_question(tmp_pa
         assert place.services.questions.open_cards("local") == []
 
 
+@requirement("serving:guard")
 async def test_a_modern_client_that_drops_its_call_withdraws_the_question(tmp_path: Path) -> None:
     async with site(tmp_path) as place:
         stream = await send_raw(place, modern_ask(1), MODERN_HEADERS)
@@ -224,6 +227,7 @@ async def test_a_modern_client_that_drops_its_call_withdraws_the_question(tmp_pa
         assert place.services.questions.open_cards("local") == []
 
 
+@requirement("serving:guard")
 async def test_a_dropped_call_leaves_the_other_call_of_its_session_open(tmp_path: Path) -> None:
     async with site(tmp_path) as place, plain_client(place) as client:
         session = await open_session(place, client)
@@ -241,6 +245,7 @@ async def test_a_dropped_call_leaves_the_other_call_of_its_session_open(tmp_path
             ]
 
 
+@requirement("serving:guard")
 async def test_the_id_of_a_dropped_call_is_not_taken_again(tmp_path: Path) -> None:
     async with site(tmp_path) as place, plain_client(place) as client:
         session = await open_session(place, client)
@@ -257,6 +262,7 @@ async def test_the_id_of_a_dropped_call_is_not_taken_again(tmp_path: Path) -> No
 # --- colliding ids --------------------------------------------------------------------------------------------------
 
 
+@requirement("serving:guard")
 @pytest.mark.parametrize("twin", [7, "7"], ids=["same", "same as text"])
 async def test_a_second_request_under_an_open_id_is_refused_and_the_first_goes_on(
     tmp_path: Path, twin: int | str
@@ -278,6 +284,7 @@ async def test_a_second_request_under_an_open_id_is_refused_and_the_first_goes_o
         assert message["result"]["structuredContent"]["answers"] == [{"id": "q1", "selected": ["Yes"]}]
 
 
+@requirement("serving:guard")
 async def test_an_id_is_free_again_once_it_was_answered(tmp_path: Path) -> None:
     async with site(tmp_path) as place, plain_client(place) as client:
         session = await open_session(place, client)
@@ -287,6 +294,7 @@ async def test_an_id_is_free_again_once_it_was_answered(tmp_path: Path) -> None:
             assert answered(response)["result"]["structuredContent"]["via"] == "console"
 
 
+@requirement("serving:guard")
 async def test_two_sessions_may_use_one_id_at_a_time(tmp_path: Path) -> None:
     async with site(tmp_path) as place, plain_client(place) as client:
         sessions = [await open_session(place, client), await open_session(place, client)]
@@ -300,6 +308,7 @@ async def test_two_sessions_may_use_one_id_at_a_time(tmp_path: Path) -> None:
         assert [call.result.status_code for call in calls] == [200, 200]
 
 
+@requirement("serving:guard")
 async def test_modern_requests_may_share_an_id(tmp_path: Path) -> None:
     async with site(tmp_path) as place, plain_client(place) as client:
         headers = {**MODERN_HEADERS, "Mcp-Session-Id": "not a session"}
@@ -311,6 +320,7 @@ async def test_modern_requests_may_share_an_id(tmp_path: Path) -> None:
         assert [answered(call.result)["result"]["structuredContent"]["via"] for call in calls] == ["console"] * 2
 
 
+@requirement("serving:guard")
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"text"', b'{"id": {}, "method": 1}', b"\xff"])
 async def test_what_is_no_request_gets_an_orderly_answer(tmp_path: Path, body: bytes) -> None:
     async with site(tmp_path) as place, plain_client(place) as client:
@@ -321,6 +331,7 @@ async def test_what_is_no_request_gets_an_orderly_answer(tmp_path: Path, body: b
         assert len(answered(listed)["result"]["tools"]) == 3
 
 
+@requirement("serving:guard")
 async def test_a_body_over_four_mebibytes_is_refused(tmp_path: Path) -> None:
     async with site(tmp_path) as place, plain_client(place) as client:
         session = await open_session(place, client)
@@ -339,6 +350,7 @@ async def test_a_body_over_four_mebibytes_is_refused(tmp_path: Path) -> None:
 # --- who may come in ------------------------------------------------------------------------------------------------
 
 
+@requirement("serving:guard")
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_a_client_with_a_token_is_served_in_both_eras(tmp_path: Path, mode: str) -> None:
     async with (
@@ -353,6 +365,7 @@ async def test_a_client_with_a_token_is_served_in_both_eras(tmp_path: Path, mode
         ]
 
 
+@requirement("serving:guard")
 async def test_a_request_without_a_token_or_with_a_wrong_one_is_401(tmp_path: Path) -> None:
     async with site(tmp_path) as place, plain_client(place) as client:
         for value in ("", "Bearer", "Bearer wrong", f"Basic {place.token}"):
@@ -360,6 +373,7 @@ async def test_a_request_without_a_token_or_with_a_wrong_one_is_401(tmp_path: Pa
             assert response.status_code == 401
 
 
+@requirement("serving:guard")
 async def test_a_token_works_from_the_moment_it_is_made_until_it_is_revoked(tmp_path: Path) -> None:
     async with site(tmp_path) as place, plain_client(place) as client:
         elsewhere = TokenStore(tmp_path)
@@ -370,6 +384,7 @@ async def test_a_token_works_from_the_moment_it_is_made_until_it_is_revoked(tmp_
         assert (await client.post(place.url, json=modern_ask(2), headers=headers)).status_code == 401
 
 
+@requirement("serving:guard")
 async def test_nobody_is_let_in_by_a_damaged_token_file(tmp_path: Path) -> None:
     async with site(tmp_path) as place, plain_client(place) as client:
         (tmp_path / "tokens.json").write_text("{")
@@ -377,6 +392,7 @@ async def test_nobody_is_let_in_by_a_damaged_token_file(tmp_path: Path) -> None:
         assert response.status_code == 401
 
 
+@requirement("serving:guard")
 async def test_two_tokens_are_two_agents_and_two_subjects_two_realms(tmp_path: Path) -> None:
     async with site(tmp_path) as place, plain_client(place) as client:
         with anyio.fail_after(SECONDS):
@@ -390,6 +406,7 @@ async def test_two_tokens_are_two_agents_and_two_subjects_two_realms(tmp_path: P
                 place.human.answer_all()
 
 
+@requirement("serving:guard")
 async def test_a_foreign_host_or_origin_is_refused(tmp_path: Path) -> None:
     async with site(tmp_path, allow_hosts=["steersman.example"]) as place, plain_client(place) as client:
         for headers, status in [
@@ -406,6 +423,7 @@ async def test_a_foreign_host_or_origin_is_refused(tmp_path: Path) -> None:
             assert (headers, response.status_code) == (headers, status)
 
 
+@requirement("serving:guard")
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
 async def test_all_addresses_need_the_names_that_clients_use(tmp_path: Path, host: str) -> None:
     with pytest.raises(ServingError, match="--allow-host"):
@@ -413,6 +431,7 @@ async def test_all_addresses_need_the_names_that_clients_use(tmp_path: Path, hos
     make_app(make_services([]), tokens=TokenStore(tmp_path), host=host, port=1, allow_hosts=["box"])
 
 
+@requirement("serving:guard")
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "box", ""])
 async def test_without_tokens_only_this_machine_may_connect(host: str) -> None:
     with pytest.raises(ServingError, match="loopback"):

@@ -23,6 +23,8 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult
 
+from tests.requirements import requirement
+
 pytestmark = pytest.mark.anyio
 
 SECONDS: Final = 5
@@ -132,6 +134,7 @@ async def end_while_a_question_is_open(
         assert result.structured_content["error"]["code"] == "ASK_ABORTED"
 
 
+@requirement("serving:signals")
 @both_signals
 @both_eras
 async def test_a_signal_ends_a_pipe_server_and_withdraws_its_question(
@@ -142,6 +145,7 @@ async def test_a_signal_ends_a_pipe_server_and_withdraws_its_question(
         await end_while_a_question_is_open(client, human, started, number, era)
 
 
+@requirement("serving:signals")
 @both_signals
 @both_eras
 async def test_a_signal_ends_an_http_server_and_withdraws_its_question(
@@ -156,6 +160,7 @@ async def test_a_signal_ends_an_http_server_and_withdraws_its_question(
         assert started.stderr.read() == ""
 
 
+@requirement("serving:signals")
 @both_signals
 async def test_a_signal_ends_an_idle_pipe_server(tmp_path: Path, number: signal.Signals) -> None:
     async with process(tmp_path) as started, over_pipe(started, "legacy", SilentHuman()) as client:
@@ -164,6 +169,7 @@ async def test_a_signal_ends_an_idle_pipe_server(tmp_path: Path, number: signal.
         assert await exit_code(started) == 0
 
 
+@requirement("serving:signals")
 async def test_a_second_signal_ends_an_http_server_at_once(tmp_path: Path) -> None:
     async with process(tmp_path, "serve", "--port", "0") as started:
         url = await listening(started)
@@ -184,6 +190,7 @@ INITIALIZE: Final = (
 )
 
 
+@requirement("serving:signals")
 async def test_a_pipe_server_with_an_open_question_ends_when_its_host_closes_the_pipe(tmp_path: Path) -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
     call |= {"params": {"name": "ask_user_question", "arguments": QUESTION}}
@@ -205,6 +212,7 @@ async def test_a_pipe_server_with_an_open_question_ends_when_its_host_closes_the
         assert started.stderr.read() == ""
 
 
+@requirement("serving:signals")
 async def test_a_pipe_server_whose_answers_nobody_reads_ends_with_its_pipe(tmp_path: Path) -> None:
     lines = "".join(f'{{"jsonrpc":"2.0","id":{number},"method":"tools/list"}}\n' for number in range(1, 101))
     async with process(tmp_path) as started:
@@ -220,6 +228,7 @@ async def test_a_pipe_server_whose_answers_nobody_reads_ends_with_its_pipe(tmp_p
         assert await exit_code(started) == 0
 
 
+@requirement("serving:signals")
 @pytest.mark.parametrize("gone", [False, True], ids=["stopped reading", "gone"])
 async def test_a_pipe_server_whose_host_reads_no_more_ends_without_a_word(tmp_path: Path, gone: bool) -> None:
     async with process(tmp_path) as started:
@@ -234,6 +243,7 @@ async def test_a_pipe_server_whose_host_reads_no_more_ends_without_a_word(tmp_pa
         assert started.stderr.read() == ""
 
 
+@requirement("serving:signals")
 async def test_requests_that_came_before_the_end_of_the_pipe_are_answered(tmp_path: Path) -> None:
     async with process(tmp_path) as started:
 

@@ -67,6 +67,7 @@ def parse_ask(raw: object) -> AskArguments:
     Raises:
         ToolError: `LIMIT_EXCEEDED`, or `INVALID_ARGUMENTS` with the path, what was found and what is allowed.
     """
+    _check_text(raw)
     read = _read_questions(raw)
     _limit_questions(read)
     _check("ask_user_question", read)
@@ -190,12 +191,15 @@ def _validator(tool: str) -> Validator:
 
 
 def _check(tool: str, raw: object) -> None:
-    if not all(map(is_unicode, _texts(raw))):
-        _invalid(_path_to_bad_text(raw), "half of a surrogate pair, which is no character", "valid Unicode text")
+    _check_text(raw)
     from jsonschema.exceptions import ValidationError
 
     errors: Iterator[ValidationError] = _validator(tool).iter_errors(cast("Any", raw))
-    error = next(errors, None)
+    try:
+        error = next(errors, None)
+    except (RecursionError, ValueError):
+        # The library prints what it found, and not everything can be printed.
+        _invalid("", "a value nested too deeply, or a number too long, to be read", "what the tool's schema has")
     if error is None:
         return
     path = _spell_path(error.absolute_path)
@@ -216,10 +220,16 @@ def _check(tool: str, raw: object) -> None:
             _invalid(path, _describe(error.instance), kinds[cast("str", error.validator_value)])
 
 
+def _check_text(raw: object) -> None:
+    if not all(map(is_unicode, _texts(raw))):
+        _invalid(_path_to_bad_text(raw), "half of a surrogate pair, which is no character", "valid Unicode text")
+
+
 def _spell_path(path: Sequence[str | int]) -> str:
     spelled = ""
     for part in path:
-        spelled += f"[{part}]" if isinstance(part, int) else f".{part}"
+        plain = isinstance(part, str) and part.isascii() and part.isidentifier()
+        spelled += f".{part}" if plain else f"[{_quote(part) if isinstance(part, str) else part}]"
     return spelled.lstrip(".")
 
 
@@ -248,19 +258,19 @@ def _describe(value: object) -> str:
 
 
 def _path_to_bad_text(raw: object) -> str:
-    waiting: list[tuple[str, object]] = [("", raw)]
+    waiting: list[tuple[tuple[str | int, ...], object]] = [((), raw)]
     while waiting:
         path, item = waiting.pop()
         if isinstance(item, str):
             if not is_unicode(item):
-                return path.lstrip(".")
+                return _spell_path(path)
         elif is_object(item):
             for key, value in item.items():
                 if not is_unicode(key):
-                    return f"{path} (a property name)".lstrip(".")
-                waiting.append((f"{path}.{key}", value))
+                    return _spell_path((*path, key))
+                waiting.append(((*path, key), value))
         elif is_list(item):
-            waiting.extend((f"{path}[{at}]", value) for at, value in enumerate(item))
+            waiting.extend(((*path, at), value) for at, value in enumerate(item))
     return ""
 
 
