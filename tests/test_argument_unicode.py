@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import anyio
@@ -29,7 +30,8 @@ def test_half_a_surrogate_pair_is_refused_wherever_it_stands() -> None:
         "Unicode text."
     )
     assert refusal(one(**{"\ud800": 1})) == snapshot(
-        'at questions[0]["\\ud800"], found half of a surrogate pair, which is no character; allowed is valid Unicode text.'
+        'at questions[0]["\\ud800"], found half of a surrogate pair, which is no character; allowed is valid '
+        "Unicode text."
     )
     assert refusal({"plan": "# Plan\n\n\udfff"}, parse_plan) == snapshot(
         "at plan, found half of a surrogate pair, which is no character; allowed is valid Unicode text."
@@ -60,6 +62,19 @@ def test_the_path_to_half_a_pair_is_cut_and_spelled_in_ascii() -> None:
     assert told.isascii()
     assert told.isprintable()
     assert len(told) < 500
+
+
+@requirement("arguments:unicode")
+def test_the_search_for_half_a_pair_costs_no_more_than_the_arguments() -> None:
+    """A long name above a long list: spelling a path for each element would take their product in memory."""
+    arguments: dict[str, Any] = {"plan": "\ud800", "x" * 20_000: [0] * 5_000}
+    tracemalloc.start()
+    try:
+        refusal(arguments, parse_plan)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10_000_000
 
 
 # --- over modern HTTP, where the SDK lets them through (stdio and legacy HTTP do not) -------------------------------
