@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_QUESTIONS: Final = 32
 MAX_OPTIONS: Final = 64
 MAX_QUESTION_BYTES: Final = 16 * 1024
-"""All texts of one question with its options, in UTF-8."""
+"""All texts of one question with its options, names of properties included, in UTF-8."""
 MAX_PLAN_BYTES: Final = 1024 * 1024
 MAX_MESSAGE_BYTES: Final = 256 * 1024
 
