@@ -385,6 +385,33 @@ async def test_when_the_first_call_is_cancelled_the_retry_carries_the_question_o
             assert not (await calls.first())[0].is_error
 
 
+@requirement("ask:joins", "ask:agent-ended")
+@LEGACY
+@pytest.mark.parametrize(("end", "expected"), [("exit", "CALLER_NOT_LIVE"), ("server", "ASK_ABORTED")])
+async def test_a_retry_that_waited_for_a_withdrawn_card_asks_nothing_for_an_agent_that_ended(
+    connect: Connect, end: str, expected: str
+) -> None:
+    human = Human()
+    with anyio.fail_after(5):
+        async with connect() as world, world.client(human) as client, anyio.create_task_group() as group:
+            agent = await Host(client).enter()
+            calls = Calls(group)
+            for _ in range(2):
+                calls.start(client, meta={"claudecode/toolUseId": "t1", **agent.meta})
+            await human.next()
+            # Both calls are in, the second behind the first.
+            [live] = world.services.registry.roots("local")
+            while live.open_calls < 2:
+                await anyio.lowlevel.checkpoint()
+            if end == "exit":
+                await agent.exit("aborted")
+            else:
+                world.services.questions.withdraw_all()
+            codes = {code(result) for result in await calls.first(2)}
+            assert codes == {"ASK_ABORTED", expected}
+            assert len(human.dialogs) == 1
+
+
 @requirement("ask:joins")
 @MODERN
 async def test_a_modern_first_round_sent_twice_is_one_card(connect: Connect) -> None:

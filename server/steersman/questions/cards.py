@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import anyio
@@ -108,17 +108,24 @@ class CardStore:
     def suspend(self, entry: Entry, provider: Provider, activation: Activation | None) -> None:
         """Remember that the host shows the card; its asker's lease waits for the human."""
         entry.suspended_by = provider
+        entry.card.request = replace(entry.request, channel=None, resumption=None)
         if entry.waiting is None and activation is not None:
             entry.waiting = activation
             activation.unanswered += 1
 
     def settle(self, entry: Entry, outcome: Answered | SteersmanError) -> None:
-        """Keep what became of the card: the same call gets it again."""
+        """Keep what became of the card, and nothing else of it: the same call gets it again."""
         entry.outcome = outcome
         entry.card.settled = True
+        entry.card.request = replace(entry.request, questions=(), intent=None, channel=None, resumption=None)
         self._release(entry)
         if not entry.handles and entry.key is None:
             self.remove(entry)
+
+    def drop(self, entry: Entry) -> None:
+        """Forget a card that was withdrawn: the same call asks anew."""
+        entry.card.settled = True
+        self.remove(entry)
 
     def remove(self, entry: Entry) -> None:
         self._release(entry)

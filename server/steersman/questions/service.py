@@ -95,6 +95,17 @@ class UserQuestions:
             UserQuestionError: every code of that family.
             ToolError: `INVALID_ARGUMENTS` for a call key that belongs to other arguments.
         """
+        while True:
+            # Anew after each wait for another call's card: the caller may have ended meanwhile, or the server be going.
+            self._check(request)
+            entry = self._cards.find(request)
+            if entry is not None and entry.outcome is not None:
+                return _replay(entry.outcome)
+            if entry is None or entry.leader is None:
+                return await self._lead(request, entry)
+            await entry.changed.wait()
+
+    def _check(self, request: AskRequest) -> None:
         if self._closing:
             raise UserQuestionError("ASK_ABORTED")
         if not request.questions:
@@ -102,13 +113,6 @@ class UserQuestions:
         if request.agent is not None:
             self.admit(request.agent)
         _check_intent(request)
-        while True:
-            entry = self._cards.find(request)
-            if entry is not None and entry.outcome is not None:
-                return _replay(entry.outcome)
-            if entry is None or entry.leader is None:
-                return await self._lead(request, entry)
-            await entry.changed.wait()
 
     def recall(self, request: AskRequest) -> Answered | None:
         """The outcome that this very call had before, if its reply was lost and it comes again.
@@ -227,13 +231,14 @@ class UserQuestions:
 
     async def _close(self, entry: Entry, error: BaseException) -> None:
         """Record that a card ended without an answer, and keep what the human or its host made of it."""
-        lost = not isinstance(error, SteersmanError) or error.code in ("ASK_ABORTED", "NO_PROVIDER")
         code = error.code if isinstance(error, SteersmanError) else "ASK_ABORTED"
-        if isinstance(error, SteersmanError) and not lost:
+        if isinstance(error, SteersmanError) and code not in ("ASK_ABORTED", "NO_PROVIDER"):
             self._cards.settle(entry, error)
         elif entry.suspended_by is None:
-            entry.card.settled = True
-            self._cards.remove(entry)
+            self._cards.drop(entry)
+        else:
+            # The host still shows it, and may come again with the answer.
+            return
         with anyio.CancelScope(shield=True):
             await self._journal.append(QuestionClosed(*_names(entry), code))
 
