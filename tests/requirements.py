@@ -186,6 +186,12 @@ REQUIREMENTS: dict[str, Requirement] = {
     "demo:person": Requirement("The person at the terminal answers the demo's questions.", "issue 2, point 8"),
     "demo:honest": Requirement("With a rule patched out of its server the demo exits non-zero.", "issue 2, point 8"),
     "demo:orderly": Requirement("However the demo ends, its server is gone.", "issue 2, point 8"),
+    "serving:lines": Requirement(
+        "On stdio every line is answered, and a host's answer that cannot be read ends its call.", "case 45"
+    ),
+    "ask:memory": Requirement(
+        "What is remembered of cards is bounded in number and in text; a settled one holds neither.", "style: limits"
+    ),
     "serving:logs": Requirement(
         "Logs are JSON lines on stderr that hold no answer, no credential and no text of an exception.", "standards"
     ),

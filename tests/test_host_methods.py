@@ -12,7 +12,7 @@ from steersman.host_methods import HOST_METHODS
 from steersman_client import Host, HostMethodError
 from tests.human import Human
 from tests.requirements import requirement
-from tests.world import Connect, in_era
+from tests.world import Connect, in_era, over
 
 pytestmark = pytest.mark.anyio
 
@@ -100,6 +100,40 @@ async def test_the_tree_shows_owners_status_plan_mode_and_what_waits(connect: Co
                 }
             ]
             dialog.accept(q1="x")
+
+
+@requirement("host:list")
+@over("memory")
+async def test_the_tree_shows_every_agent_in_chains_and_circles_too(connect: Connect) -> None:
+    with anyio.fail_after(5):
+        async with connect() as world, world.client() as client:
+            host = Host(client)
+            a = await host.enter(agent_id="a")
+            b = await host.enter(agent_id="b", owner=a)
+            c = await host.enter(agent_id="c", owner=b)
+            await b.exit()
+            await host.enter(agent_id="a", resume_key=a.resume_key, supersede=True, owner=c)
+            shown = await host.agents()
+            assert sorted(names(shown)) == ["a", "b", "c"]
+            owner = await host.enter()
+            for _ in range(200):
+                owner = await host.enter(owner=owner)
+            assert len(names(await host.agents())) == 204
+
+
+def names(agents: list[dict[str, Any]]) -> list[str]:
+    return [name for agent in agents for name in (agent["agent_id"], *names(agent["subagents"]))]
+
+
+@requirement("host:shapes")
+async def test_a_label_and_a_final_result_have_a_length(connect: Connect) -> None:
+    with anyio.fail_after(5):
+        async with connect() as world, world.client() as client:
+            agent = await Host(client).enter(label="x" * 256)
+            with pytest.raises(MCPError, match="label"):
+                await Host(client).enter(label="x" * 257)
+            with pytest.raises(MCPError, match="final"):
+                await agent.exit(final="x" * (1024 * 1024 + 1))
 
 
 @requirement("host:advertised")

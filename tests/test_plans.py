@@ -228,6 +228,29 @@ async def test_two_plans_under_review_at_once_each_get_their_own_digest(connect:
         assert digests == {plan: digest(plan) for plan in plans}
 
 
+@requirement("plan:two-at-once")
+async def test_two_plans_of_one_agent_under_review_at_once_are_both_decided(connect: Connect) -> None:
+    human = Human()
+    digests: list[str] = []
+    plans = ["# One\nthis", "# Two\nthat"]
+    with anyio.fail_after(5):
+        async with connect() as world, world.client(human) as client, anyio.create_task_group() as group:
+            agent = await Host(client).enter(plan_mode=True)
+
+            async def present(plan: str) -> None:
+                result = await review(agent, plan)
+                digests.append(str((result.structured_content or {})["plan_sha256"]))
+
+            for plan in plans:
+                group.start_soon(present, plan)
+                await human.next()
+            for number in range(len(plans)):
+                human.dialogs[number].accept(APPROVE)
+                while len(digests) <= number:
+                    await anyio.lowlevel.checkpoint()
+        assert digests == [digest(plan) for plan in plans]
+
+
 @requirement("plan:always")
 async def test_where_plan_mode_is_always_on_every_root_stays_in_it_also_approved(connect: Connect) -> None:
     with anyio.fail_after(5):

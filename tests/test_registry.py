@@ -42,6 +42,24 @@ async def test_an_agent_entered_over_http_lives_90_seconds_beyond_its_last_reque
 
 
 @requirement("registry:lease")
+@over("http")
+async def test_host_methods_that_name_an_agent_hold_its_lease_and_a_lapsed_one_enters_again(connect: Connect) -> None:
+    with anyio.fail_after(5):
+        async with connect() as world, world.client() as client:
+            host = Host(client)
+            agent = await host.enter(mode="one-shot")
+            for _ in range(3):
+                world.clock.advance(60)
+                await agent.set_plan_mode(True)
+                world.clock.advance(60)
+                await host.enter(owner=agent)
+            world.clock.advance(91)
+            assert code(await agent.call_tool("ask_user_question", ASK)) == "CALLER_NOT_LIVE"
+            again = await host.enter(agent_id=agent.id, resume_key=agent.resume_key)
+            assert code(await again.call_tool("ask_user_question", ASK)) == "NO_PROVIDER"
+
+
+@requirement("registry:lease")
 @over("memory", "stdio")
 async def test_an_agent_entered_over_a_stream_has_no_lease(connect: Connect) -> None:
     with anyio.fail_after(5):

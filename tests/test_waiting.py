@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -9,8 +10,12 @@ import pytest
 from mcp import Client
 from mcp_types import CallToolResult, CancelledNotification, CancelledNotificationParams, InputRequiredResult
 
+from steersman.errors import UserQuestionError
 from steersman.journal import QuestionAsked, QuestionClosed
-from steersman.registry import MAX_OPEN_CALLS
+from steersman.questions.cards import KEPT_HANDLES, CardStore, answer_digest
+from steersman.questions.types import AskRequest, Question, Resumption
+from steersman.registry import MAX_OPEN_CALLS, Binding
+from steersman.services import make_services
 from steersman.tool_calls import PROGRESS_SECONDS
 from steersman_client import Agent, Host
 from tests.human import Dialog, Human
@@ -425,6 +430,63 @@ async def test_a_modern_first_round_sent_twice_is_one_card(connect: Connect) -> 
             assert not answered.is_error
             late = await second_round(client, lost.request_state, {"q1": "2"}, meta=meta)
             assert code(late) == "ANSWER_INVALID"
+
+
+@requirement("ask:bound-handle", "ask:joins")
+@MODERN
+async def test_a_handle_is_no_way_to_an_answer_that_came_another_way(connect: Connect) -> None:
+    legacy_human = Human({"q1": "1"})
+    meta: Any = {"claudecode/toolUseId": "t1"}
+    with anyio.fail_after(5):
+        async with connect() as world, world.client(Human()) as client:
+            agent = await Host(client).enter()
+            meta = {**meta, **agent.meta}
+            asked = await first_round(client, meta=meta)
+            async with world.client(legacy_human, era="legacy") as elsewhere:
+                taken = await elsewhere.call_tool("ask_user_question", ASK, meta=meta)
+            assert '"selected":["A"]' in text(taken)
+            for content in ({"q1": "2"}, {"q1": "1"}):
+                late = await second_round(client, asked.request_state, content, meta=meta)
+                assert code(late) == "ANSWER_INVALID"
+
+
+@requirement("ask:bound-handle")
+async def test_an_answer_that_is_no_unicode_is_answer_invalid_and_leaves_the_handle_good() -> None:
+    services = make_services([])
+    registry = services.registry
+    agent = registry.enter(Binding("local", "", leased=False)).activation
+    store = CardStore(services.clock)
+    request = AskRequest((Question("q", "?"),), agent, call_digest="d")
+    handle = store.new_handle(store.add(request))
+    for answer in ("\ud800", {"\udfff": 1}):
+        with pytest.raises(UserQuestionError) as refusal:
+            answer_digest(answer)
+        assert refusal.value.code == "ANSWER_INVALID"
+    assert store.find(replace(request, resumption=Resumption(handle, {"action": "accept"}))) is not None
+
+
+@requirement("ask:memory")
+async def test_what_nobody_answers_is_forgotten_beyond_a_bound_the_oldest_first() -> None:
+    services = make_services([])
+    agent = services.registry.enter(Binding("local", "", leased=False)).activation
+    store = CardStore(services.clock)
+    requests = [AskRequest((Question("q", "x" * 1_000_000),), agent, call_digest=str(number)) for number in range(10)]
+    handles = [store.new_handle(store.add(request)) for request in requests]
+
+    def known(number: int) -> bool:
+        try:
+            return store.find(replace(requests[number], resumption=Resumption(handles[number], {}))) is not None
+        except UserQuestionError:
+            return False
+
+    assert [known(number) for number in range(10)] == [False] * 2 + [True] * 8
+    entry = store.find(replace(requests[9], resumption=Resumption(handles[9], {})))
+    assert entry is not None
+    more = [store.new_handle(entry) for _ in range(KEPT_HANDLES)]
+    assert not known(9)
+    assert store.find(replace(requests[9], resumption=Resumption(more[0], {}))) is entry
+    store.settle(entry, UserQuestionError("ASK_CANCELLED"))
+    assert entry.characters == 0
 
 
 @requirement("ask:joins")

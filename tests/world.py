@@ -19,7 +19,6 @@ from mcp import Client
 from mcp.client._memory import InMemoryTransport
 from mcp.client.session import ElicitationFnT
 from mcp.client.streamable_http import streamable_http_client
-from mcp.server.stdio import stdio_server
 from mcp_types import CallToolResult
 
 from steersman.journal import MemoryJournal
@@ -29,6 +28,7 @@ from steersman.questions.types import Provider
 from steersman.registry import Profile
 from steersman.server import make_server, stream_lifespan
 from steersman.services import Services, make_services
+from steersman.serving.lines import json_line_streams
 from tests.clock import ManualClock
 from tests.pipes import json_lines
 
@@ -89,6 +89,7 @@ class World:
         *,
         token: str | None = None,
         headers: Mapping[str, str] | None = None,
+        era: Era | None = None,
         **options: Any,
     ) -> AsyncGenerator[Client]:
         """A connected client: a new connection on streams and in memory, a new session on HTTP.
@@ -97,9 +98,10 @@ class World:
             elicit: the human at the host's dialog; without one the client declares no elicitation.
             token: over HTTP the bearer token; the server's first one if omitted.
             headers: over HTTP more headers.
+            era: another one than the world's.
             options: of `mcp.Client`.
         """
-        mode = "legacy" if self.transport.era == "legacy" else "auto"
+        mode = "legacy" if (era or self.transport.era) == "legacy" else "auto"
         way = self._way(token or self.default_token, headers or {})
         async with Client(way, mode=mode, elicitation_callback=elicit, cache=None, **options) as client:
             yield client
@@ -118,14 +120,14 @@ class World:
 
     @asynccontextmanager
     async def _pipes(self) -> AsyncGenerator[Any]:
-        """JSON lines over two OS pipes to the SDK's stdio transport, in one process."""
+        """JSON lines over two OS pipes to our stdio transport, in one process."""
         to_server, to_client = os.pipe(), os.pipe()
         server = self._stream_server()
 
         async def serve() -> None:
             stdin, stdout = _text(to_server[0], "rb"), _text(to_client[1], "wb")
             try:
-                async with stdio_server(anyio.wrap_file(stdin), anyio.wrap_file(stdout)) as (read, write):
+                async with json_line_streams(anyio.wrap_file(stdin), anyio.wrap_file(stdout)) as (read, write):
                     await server.run(read, write, server.create_initialization_options())
             finally:
                 stdin.close()

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
 from steersman.json_values import is_object
+from steersman.text import visible
 
 NAMESPACE: Final = "codex:"
+_MAX_ID: Final = 128
 _TURN_METADATA: Final = "x-codex-turn-metadata"
 
 
@@ -43,7 +45,7 @@ def identify(meta: Mapping[str, Any]) -> CodexThread | None:
         return None
     if source is not None and not isinstance(source, str):
         return None
-    owned = thread != session or source == "subagent" or parent is not None
+    owned = thread != session or (source or "").lower() == "subagent" or parent is not None
     owner = (parent if parent is not None else session) if owned else None
     if owner == thread:
         return None
@@ -61,4 +63,4 @@ def _turn_metadata(meta: Mapping[str, Any]) -> Mapping[str, object] | None:
 
 
 def _is_id(value: object) -> TypeGuard[str]:
-    return isinstance(value, str) and bool(value)
+    return isinstance(value, str) and 0 < len(value) <= _MAX_ID and visible(value) == value

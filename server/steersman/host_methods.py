@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from steersman.errors import HostError
 from steersman.journal import AgentEntered, AgentExited
 from steersman.registry import LEASE_SECONDS, Activation, Agent, Binding
 from steersman.services import Services
+
+MAX_NESTING: Final = 64
+"""How deep the tree of `steersman/agents/list` is at most."""
+MAX_LABEL: Final = 256
+MAX_FINAL: Final = 1024 * 1024
 
 P = TypeVar("P", bound="Params")
 
@@ -25,7 +30,7 @@ class EnterParams(Params):
     id: str = ""
     resume_key: str = ""
     owner: str = ""
-    label: str = ""
+    label: str = Field("", max_length=MAX_LABEL)
     mode: Literal["continuable", "one-shot"] = "continuable"
     supersede: bool = False
     plan_mode: bool = False
@@ -34,7 +39,7 @@ class EnterParams(Params):
 class ExitParams(Params):
     credential: str
     outcome: Literal["completed", "failed", "aborted"]
-    final: str = ""
+    final: str = Field("", max_length=MAX_FINAL)
 
 
 class ListParams(Params):
@@ -47,8 +52,17 @@ class PlanSetParams(Params):
 
 
 async def enter(services: Services, binding: Binding, params: EnterParams) -> Mapping[str, Any]:
+    if "owner" not in params.model_fields_set:
+        return await _enter(services, binding, params, None)
+    owner = _live(services, binding, params.owner)
+    with services.registry.hold(owner):
+        return await _enter(services, binding, params, owner)
+
+
+async def _enter(
+    services: Services, binding: Binding, params: EnterParams, owner: Activation | None
+) -> Mapping[str, Any]:
     given = params.model_fields_set
-    owner = _live(services, binding, params.owner) if "owner" in given else None
     entered = services.registry.enter(
         binding,
         owner=owner,
@@ -87,34 +101,45 @@ async def exit_agent(services: Services, binding: Binding, params: ExitParams) -
 async def list_agents(services: Services, binding: Binding, params: ListParams) -> Mapping[str, Any]:
     del params
     agents = services.registry.list(binding.realm)
-    owned: dict[str, list[Agent]] = {}
-    tops: list[Agent] = []
-    known = {agent.id for agent in agents}
-    for agent in agents:
-        owner_id = _owner_of(agent)
-        if owner_id in known:
-            owned.setdefault(owner_id, []).append(agent)
-        else:
-            tops.append(agent)
+    shapes = {agent.id: _shape(services, agent) for agent in agents}
+    owners = {agent.id: owner_id for agent in agents if (owner_id := _owner_of(agent)) in shapes}
+    tops: list[dict[str, Any]] = []
+    for agent_id, shape in shapes.items():
+        (shapes[owners[agent_id]]["subagents"] if _is_nested(owners, agent_id) else tops).append(shape)
+    return {"agents": tops}
 
-    def shape(agent: Agent) -> dict[str, Any]:
-        current = agent.current
-        return {
-            "agent_id": agent.id,
-            "label": agent.label,
-            "mode": agent.mode,
-            "status": services.registry.status(agent),
-            "plan_mode": services.plan_mode.active(current) if current is not None else agent.plan_mode,
-            "open_questions": services.questions.count_open(agent.realm, agent.id),
-            "subagents": [shape(subagent) for subagent in owned.get(agent.id, ())],
-        }
 
-    return {"agents": [shape(agent) for agent in tops]}
+def _is_nested(owners: Mapping[str, str], agent_id: str) -> bool:
+    """Whether an agent stands inside its owner: it has one, and a few steps up there is one that has none.
+
+    Chains may be longer than JSON can be nested, and agents can own each other when one of them is stored. What would
+    not be seen inside its owner stands at the top.
+    """
+    at = agent_id
+    for _ in range(MAX_NESTING):
+        if at not in owners:
+            return at != agent_id
+        at = owners[at]
+    return False
+
+
+def _shape(services: Services, agent: Agent) -> dict[str, Any]:
+    current = agent.current
+    return {
+        "agent_id": agent.id,
+        "label": agent.label,
+        "mode": agent.mode,
+        "status": services.registry.status(agent),
+        "plan_mode": services.plan_mode.active(current) if current is not None else agent.plan_mode,
+        "open_questions": services.questions.count_open(agent.realm, agent.id),
+        "subagents": [],
+    }
 
 
 async def set_plan_mode(services: Services, binding: Binding, params: PlanSetParams) -> Mapping[str, Any]:
     activation = _live(services, binding, params.credential)
-    return {"result": await services.plan_mode.set(activation.agent, params.active)}
+    with services.registry.hold(activation):
+        return {"result": await services.plan_mode.set(activation.agent, params.active)}
 
 
 def _owner_of(agent: Agent) -> str:

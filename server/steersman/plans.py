@@ -87,12 +87,15 @@ class PlanReviews:
         known = self._questions.recall(request)
         if known is not None:
             return self._decide(plan, known)
-        if not self._mode.active(agent):
+        # A call that comes back with an answer was let in when it asked.
+        if request.resumption is None and not self._mode.active(agent):
             raise PlanModeError("NOT_IN_PLAN_MODE")
         _check_plan(plan)
         answered = await self._questions.ask(request)
         if isinstance(answered, Suspended):
             return answered
+        # Who was replaced while the answer came decides nothing for who replaced it.
+        self._admit(agent)
         approved = self._decide(plan, answered)
         if not answered.replayed:
             # The human approved: from here on no cancellation takes it back.

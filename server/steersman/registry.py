@@ -403,7 +403,8 @@ class AgentRegistry:
                 continue
             activation.queued_for = _NEVER
             if activation.lease_end <= now:
-                self._finish(activation)
+                # Not finished: its host may only have been slow, and has the key to enter it again.
+                self._end(activation)
             elif activation.lease_end < _NEVER:
                 self._queue(activation)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 # Zero-width joiner and non-joiner: spelling in Persian, Indic scripts and emoji, a trap elsewhere.
@@ -21,6 +22,12 @@ _IGNORABLE = (
     (0xFFF0, 0xFFF8),
     (0xE0000, 0xE00FF),
     (0xE01F0, 0xE0FFF),
+)
+
+
+# What `str.isprintable` lets through and has to be looked at all the same.
+_ODD = re.compile(
+    "[" + "".join(f"{chr(low)}-{chr(high)}" for low, high in _IGNORABLE) + "\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
 
 
@@ -69,13 +76,11 @@ def visible(text: str, *, multiline: bool = False) -> str:
         text: anything that an agent wrote.
         multiline: keep line feeds and tabs, for texts that are shown as a block.
     """
-    if text.isascii() and text.isprintable():
+    if multiline:
+        return "\n".join("\t".join(map(visible, line.split("\t"))) for line in text.split("\n"))
+    if text.isprintable() and not _ODD.search(text):
         return text
-    shown: list[str] = []
-    for at, char in enumerate(text):
-        kept = _is_plain(text, at) or (multiline and char in "\n\t")
-        shown.append(char if kept else f"⟦U+{ord(char):04X}⟧")
-    return "".join(shown)
+    return "".join(char if _is_plain(text, at) else f"⟦U+{ord(char):04X}⟧" for at, char in enumerate(text))
 
 
 def looks_like(text: str) -> str:

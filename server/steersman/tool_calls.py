@@ -125,9 +125,9 @@ async def _run(services: Services, binding: Binding, ctx: Ctx) -> Result:
     params = ctx.params or {}
     name, arguments = params["name"], params.get("arguments")
     try:
-        run = TOOLS[name]({} if arguments is None else arguments)
         caller = resolve(services.registry, claim(binding, ctx))
         with services.registry.hold(caller):
+            run = TOOLS[name]({} if arguments is None else arguments)
             result = await run(services, _tool_call(ctx, caller, name, arguments))
     except SteersmanError:
         raise

@@ -12,7 +12,14 @@ from typing import Final, NoReturn, cast
 import anyio
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, ElicitRequest, ElicitRequestFormParams, InputRequiredResult, RequestId
+from mcp_types import (
+    CONNECTION_CLOSED,
+    PARSE_ERROR,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    InputRequiredResult,
+    RequestId,
+)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -78,6 +85,8 @@ class ElicitationProvider:
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
                 raise UserQuestionError("ASK_ABORTED") from None
+            if error.code == PARSE_ERROR:
+                _invalid("a form result that cannot be read")
             raise ProviderUnavailableError(f"this host answered the form with error {error.code}.") from None
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             raise UserQuestionError("ASK_ABORTED") from None

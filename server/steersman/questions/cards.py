@@ -19,6 +19,10 @@ from steersman.registry import Activation
 
 KEPT_CARDS: Final = 1024
 """How many suspended and settled cards of one agent are remembered, the newest."""
+KEPT_CHARACTERS: Final = 8 * 1024 * 1024
+"""How much text the suspended cards of one agent may hold; beyond it the oldest are forgotten."""
+KEPT_HANDLES: Final = 8
+"""How many handles of one card are good, the newest: a call repeated under its id gets a new one each time."""
 
 
 @dataclass(eq=False)
@@ -43,6 +47,17 @@ class Entry:
     @property
     def request(self) -> AskRequest:
         return self.card.request
+
+    @property
+    def characters(self) -> int:
+        """How much text it holds."""
+        plan = 0 if self.request.intent is None else len(self.request.intent.plan)
+        return plan + sum(question.characters for question in self.request.questions)
+
+    def wake(self) -> None:
+        """Have the calls that wait for this card look again."""
+        self.changed.set()
+        self.changed = anyio.Event()
 
 
 class CardStore:
@@ -82,7 +97,10 @@ class CardStore:
             raise UserQuestionError("ANSWER_INVALID", reason=f"Found was {missing}.")
         if _agent(entry.request) != _agent(request) or entry.request.call_digest != request.call_digest:
             raise UserQuestionError("ANSWER_INVALID", reason="Found was the state of another call.")
-        if entry.answer_digest not in (None, digest(resumption.answer)):
+        if entry.answer_digest is None and entry.outcome is None:
+            return entry
+        # Settled by this very answer, or by another one, or by another way than this handle.
+        if entry.answer_digest != answer_digest(resumption.answer):
             raise UserQuestionError("ANSWER_INVALID", reason="Found was a second, different answer to one question.")
         return entry
 
@@ -93,16 +111,26 @@ class CardStore:
             self._by_key[self._key(request)] = entry
         kept = self._by_agent.setdefault(_agent(request), OrderedDict())
         kept[entry.card.id] = entry
-        for old in list(kept.values())[: max(0, len(kept) - KEPT_CARDS)]:
-            if old.leader is None:
-                self.remove(old)
+        self._forget_oldest(kept)
         return entry
+
+    def _forget_oldest(self, kept: OrderedDict[str, Entry]) -> None:
+        characters = sum(entry.characters for entry in kept.values())
+        for old in list(kept.values())[:-1]:
+            if len(kept) <= KEPT_CARDS and characters <= KEPT_CHARACTERS:
+                return
+            if old.leader is None:
+                characters -= old.characters
+                self.remove(old)
 
     def new_handle(self, entry: Entry) -> str:
         handle = new_secret()
         hashed = secret_hash(handle)
         entry.handles.append(hashed)
         self._by_handle[hashed] = entry
+        for old in entry.handles[:-KEPT_HANDLES]:
+            del self._by_handle[old]
+        del entry.handles[:-KEPT_HANDLES]
         return handle
 
     def suspend(self, entry: Entry, provider: Provider, activation: Activation | None) -> None:
@@ -155,6 +183,14 @@ class CardStore:
 
     def _key(self, request: AskRequest) -> tuple[str, str, str]:
         return (*_agent(request), request.call_key or "")
+
+
+def answer_digest(answer: object) -> str:
+    """The digest of what a host brought back. Raises `ANSWER_INVALID` for what cannot be digested."""
+    try:
+        return digest(answer)
+    except (ValueError, RecursionError):
+        raise UserQuestionError("ANSWER_INVALID", reason="Found was text that is not valid Unicode.") from None
 
 
 def _agent(request: AskRequest) -> tuple[str, str]:

@@ -7,12 +7,11 @@ from typing import TypeVar
 
 import anyio
 
-from steersman.canonical import digest
 from steersman.clock import Clock
 from steersman.errors import SteersmanError, UserQuestionError
 from steersman.journal import Journal, QuestionAnswered, QuestionAsked, QuestionClosed
 from steersman.questions.answers import check_answers
-from steersman.questions.cards import CardStore, Entry
+from steersman.questions.cards import CardStore, Entry, answer_digest
 from steersman.questions.types import (
     Answered,
     AskRequest,
@@ -140,7 +139,6 @@ class UserQuestions:
         else:
             choice = None if resumed else self._choose(request)
         entry.leader = request
-        entry.changed = anyio.Event()
         entry.scope = anyio.CancelScope()
         outcome: Answered | Suspended | None = None
         try:
@@ -153,7 +151,7 @@ class UserQuestions:
             raise
         finally:
             entry.leader = None
-            entry.changed.set()
+            entry.wake()
         return outcome
 
     async def _carry(self, request: AskRequest, entry: Entry, choice: Provider | None) -> Answered | Suspended:
@@ -181,7 +179,7 @@ class UserQuestions:
         assert request.resumption is not None
         assert entry.suspended_by is not None
         # Taken, whatever it turns out to be: a second, different answer is refused.
-        entry.answer_digest = digest(request.resumption.answer)
+        entry.answer_digest = answer_digest(request.resumption.answer)
         return entry.suspended_by, entry.suspended_by.resume(entry.card, request.resumption.answer)
 
     def _choose(self, request: AskRequest, after: Provider | None = None, why: Sequence[str] = ()) -> Provider:
@@ -246,6 +244,7 @@ class UserQuestions:
         for entry in self._cards.open_of(activation.realm, activation.id):
             if entry.leader is not None and entry.leader.agent is activation:
                 entry.scope.cancel()
+            entry.wake()
 
 
 def _names(entry: Entry) -> tuple[str, str, str]:

@@ -29,6 +29,12 @@ class Question:
     options: tuple[Option, ...] = ()
     multi_select: bool = False
 
+    @property
+    def characters(self) -> int:
+        """How much text it holds."""
+        options = sum(len(option.label) + len(option.description) for option in self.options)
+        return len(self.id) + len(self.question) + len(self.header) + options
+
 
 @dataclass(frozen=True)
 class PlanReview:

@@ -6,15 +6,16 @@ import os
 import signal
 import sys
 import threading
+from io import TextIOWrapper
 from typing import Final, NoReturn
 
 import anyio
 from anyio.abc import TaskStatus
-from mcp.server.stdio import stdio_server
 
 from steersman.registry import Profile
 from steersman.server import make_server, stream_lifespan
 from steersman.services import Services
+from steersman.serving.lines import json_line_streams
 from steersman.tokens import LOCAL_REALM
 
 ANSWER_SECONDS: Final = 0.2
@@ -51,7 +52,8 @@ async def serve_stdio(services: Services, *, profile: Profile | None) -> None:
     try:
         async with anyio.create_task_group() as group:
             await group.start(end_on_signal)
-            async with stdio_server() as (read, write):
+            stdin = TextIOWrapper(sys.stdin.buffer, encoding="utf-8", errors="replace")
+            async with json_line_streams(anyio.wrap_file(stdin)) as (read, write):
                 try:
                     await server.run(read, write, server.create_initialization_options())
                 finally:
@@ -60,8 +62,8 @@ async def serve_stdio(services: Services, *, profile: Profile | None) -> None:
                     watchdog.start()
             group.cancel_scope.cancel()
     except* BrokenPipeError:
-        # The host is gone, and with it whoever could be told.
-        pass
+        # The host is gone, and with it whoever could be told, also by the interpreter on its way out.
+        _exit()
 
 
 def _calls_are_open(services: Services) -> bool:
