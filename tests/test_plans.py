@@ -239,7 +239,8 @@ async def test_two_plans_of_one_agent_under_review_at_once_are_both_decided(conn
 
             async def present(plan: str) -> None:
                 result = await review(agent, plan)
-                digests.append(str((result.structured_content or {})["plan_sha256"]))
+                structured: dict[str, Any] = result.structured_content or {}
+                digests.append(structured["plan_sha256"])
 
             for plan in plans:
                 group.start_soon(present, plan)
