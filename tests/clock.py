@@ -10,11 +10,16 @@ class ManualClock:
 
     def __init__(self) -> None:
         self._now = 1_000.0
+        self.wall = 1_800_000_000.0
+        """What the clock on the wall shows; it stands still, and may be set."""
         self._sleepers: list[tuple[float, anyio.Event]] = []
         self._changed = anyio.Event()
 
     def now(self) -> float:
         return self._now
+
+    def wall_time(self) -> float:
+        return self.wall
 
     async def sleep_until(self, moment: float) -> None:
         if moment <= self._now:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from steersman.callers import call_key
+from steersman.canonical import digest
+from steersman.contract import check_message
 from steersman.errors import HostError
-from steersman.journal import AgentEntered, AgentExited
+from steersman.messages import CallId, Message
 from steersman.registry import LEASE_SECONDS, Activation, Agent, Binding
 from steersman.services import Services
 
@@ -16,8 +21,30 @@ MAX_NESTING: Final = 64
 """How deep the tree of `steersman/agents/list` is at most."""
 MAX_LABEL: Final = 256
 MAX_FINAL: Final = 1024 * 1024
+MAX_WAIT_MS: Final = 60_000
 
 P = TypeVar("P", bound="Params")
+
+
+@dataclass(frozen=True)
+class HostRequest:
+    """What every host method is given beside its own parameters."""
+
+    services: Services
+    binding: Binding
+    method: str
+    meta: Mapping[str, Any]
+
+    def live(self, credential: str) -> Activation:
+        """The live activation of this realm that a credential names.
+
+        Raises:
+            HostError: `CALLER_NOT_LIVE`.
+        """
+        activation = self.services.registry.by_credential(self.binding.realm, credential)
+        if activation is None or not self.services.registry.is_live(activation):
+            raise HostError("CALLER_NOT_LIVE")
+        return activation
 
 
 class Params(BaseModel):
@@ -42,6 +69,32 @@ class ExitParams(Params):
     final: str = Field("", max_length=MAX_FINAL)
 
 
+class NextParams(Params):
+    credential: str
+    turn: int = Field(ge=0)
+    at: Literal["begin", "idle", "step", "end"]
+    after: int = Field(ge=0)
+    wait_ms: int = Field(0, ge=0, le=MAX_WAIT_MS)
+
+
+class WatchParams(Params):
+    credential: str
+    seen: int = Field(ge=0)
+    wait_ms: int = Field(0, ge=0, le=MAX_WAIT_MS)
+
+
+class InterruptParams(Params):
+    credential: str
+    agent_id: str
+
+
+class SendParams(Params):
+    credential: str
+    agent_id: str
+    text: str
+    at: Literal["step", "turn"]
+
+
 class ListParams(Params):
     pass
 
@@ -51,20 +104,19 @@ class PlanSetParams(Params):
     active: bool
 
 
-async def enter(services: Services, binding: Binding, params: EnterParams) -> Mapping[str, Any]:
+async def enter(request: HostRequest, params: EnterParams) -> Mapping[str, Any]:
     if "owner" not in params.model_fields_set:
-        return await _enter(services, binding, params, None)
-    owner = _live(services, binding, params.owner)
-    with services.registry.hold(owner):
-        return await _enter(services, binding, params, owner)
+        return await _enter(request, params, None)
+    owner = request.live(params.owner)
+    with request.services.registry.hold(owner):
+        return await _enter(request, params, owner)
 
 
-async def _enter(
-    services: Services, binding: Binding, params: EnterParams, owner: Activation | None
-) -> Mapping[str, Any]:
+async def _enter(request: HostRequest, params: EnterParams, owner: Activation | None) -> Mapping[str, Any]:
+    services = request.services
     given = params.model_fields_set
     entered = services.registry.enter(
-        binding,
+        request.binding,
         owner=owner,
         agent_id=params.id if "id" in given else None,
         resume_key=params.resume_key if "resume_key" in given else None,
@@ -72,8 +124,8 @@ async def _enter(
         mode=params.mode,
         supersede=params.supersede,
     )
-    agent, owner_id = entered.activation.agent, entered.activation.owner_id
-    await services.journal.append(AgentEntered(agent.realm, agent.id, owner_id))
+    agent = entered.activation.agent
+    await services.turns.entered(entered.activation)
     if "plan_mode" in given:
         await services.plan_mode.set(agent, params.plan_mode)
     header = agent.header
@@ -90,18 +142,74 @@ async def _enter(
     }
 
 
-async def exit_agent(services: Services, binding: Binding, params: ExitParams) -> Mapping[str, Any]:
-    activation = _live(services, binding, params.credential)
-    agent = activation.agent
-    await services.journal.append(AgentExited(agent.realm, agent.id, params.outcome, params.final))
-    services.registry.exit(activation)
-    return {"missed": []}
+async def next_messages(request: HostRequest, params: NextParams) -> Mapping[str, Any]:
+    activation = request.live(params.credential)
+    with request.services.registry.hold(activation):
+        reading = await request.services.turns.next(
+            activation, turn=params.turn, at=params.at, after=params.after, wait=params.wait_ms / 1000
+        )
+    return {
+        "turn": reading.turn,
+        "open": reading.open,
+        "messages": [_shape_message(seq, message) for seq, message in reading.messages],
+        "interrupted": reading.interrupted,
+        "plan_mode": reading.plan_mode,
+    }
 
 
-async def list_agents(services: Services, binding: Binding, params: ListParams) -> Mapping[str, Any]:
+def _shape_message(seq: int, message: Message) -> Mapping[str, Any]:
+    source = {"kind": message.kind, **({} if message.agent_id is None else {"agent_id": message.agent_id})}
+    accepted = datetime.fromtimestamp(message.accepted_at, UTC).isoformat(timespec="milliseconds")
+    return {
+        "seq": seq,
+        "message_id": message.id,
+        "text": message.text,
+        "source": source,
+        "accepted_at": accepted.replace("+00:00", "Z"),
+    }
+
+
+async def watch(request: HostRequest, params: WatchParams) -> Mapping[str, Any]:
+    activation = request.live(params.credential)
+    with request.services.registry.hold(activation):
+        watched = await request.services.turns.watch(activation, seen=params.seen, wait=params.wait_ms / 1000)
+    return {
+        "version": watched.version,
+        "interrupt_turn": watched.interrupt_turn,
+        "waiting": watched.waiting,
+        "resume": list(watched.resume),
+    }
+
+
+async def interrupt(request: HostRequest, params: InterruptParams) -> Mapping[str, Any]:
+    activation = request.live(params.credential)
+    with request.services.registry.hold(activation):
+        return {"turn": await request.services.steering.interrupt(activation, params.agent_id)}
+
+
+async def send(request: HostRequest, params: SendParams) -> Mapping[str, Any]:
+    activation = request.live(params.credential)
+    check_message(params.text)
+    key = call_key(request.method, request.meta)
+    # Without the credential: the host may have entered its agent again before it retried.
+    call = None if key is None else CallId(key, digest([params.agent_id, params.text, params.at]))
+    with request.services.registry.hold(activation):
+        receipt = await request.services.steering.steer(
+            activation, params.agent_id, params.text, params.at, call=call, kind="host"
+        )
+    return receipt.as_json()
+
+
+async def exit_agent(request: HostRequest, params: ExitParams) -> Mapping[str, Any]:
+    activation = request.live(params.credential)
+    missed = await request.services.turns.exit(activation, params.outcome, params.final)
+    return {"missed": list(missed)}
+
+
+async def list_agents(request: HostRequest, params: ListParams) -> Mapping[str, Any]:
     del params
-    agents = services.registry.list(binding.realm)
-    shapes = {agent.id: _shape(services, agent) for agent in agents}
+    agents = request.services.registry.list(request.binding.realm)
+    shapes = {agent.id: _shape(request.services, agent) for agent in agents}
     owners = {agent.id: owner_id for agent in agents if (owner_id := _owner_of(agent)) in shapes}
     tops: list[dict[str, Any]] = []
     for agent_id, shape in shapes.items():
@@ -129,17 +237,18 @@ def _shape(services: Services, agent: Agent) -> dict[str, Any]:
         "agent_id": agent.id,
         "label": agent.label,
         "mode": agent.mode,
-        "status": services.registry.status(agent),
-        "plan_mode": services.plan_mode.active(current) if current is not None else agent.plan_mode,
+        "status": services.steering.status(agent),
+        "plan_mode": services.plan_mode.active(current) if current is not None else services.plan_mode.set_for(agent),
         "open_questions": services.questions.count_open(agent.realm, agent.id),
+        "waiting": sum(1 for _ in services.mailboxes.of(agent).waiting()),
         "subagents": [],
     }
 
 
-async def set_plan_mode(services: Services, binding: Binding, params: PlanSetParams) -> Mapping[str, Any]:
-    activation = _live(services, binding, params.credential)
-    with services.registry.hold(activation):
-        return {"result": await services.plan_mode.set(activation.agent, params.active)}
+async def set_plan_mode(request: HostRequest, params: PlanSetParams) -> Mapping[str, Any]:
+    activation = request.live(params.credential)
+    with request.services.registry.hold(activation):
+        return {"result": await request.services.plan_mode.set(activation.agent, params.active)}
 
 
 def _owner_of(agent: Agent) -> str:
@@ -149,24 +258,22 @@ def _owner_of(agent: Agent) -> str:
     return agent.header.parent_session
 
 
-def _live(services: Services, binding: Binding, credential: str) -> Activation:
-    activation = services.registry.by_credential(binding.realm, credential)
-    if activation is None or not services.registry.is_live(activation):
-        raise HostError("CALLER_NOT_LIVE")
-    return activation
+Serve = Callable[[HostRequest, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 
 
-def _method(
-    model: type[P], run: Callable[[Services, Binding, P], Awaitable[Mapping[str, Any]]]
-) -> Callable[[Services, Binding, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]:
-    async def serve(services: Services, binding: Binding, raw: Mapping[str, Any]) -> Mapping[str, Any]:
-        return await run(services, binding, model.model_validate(raw))
+def _method(model: type[P], run: Callable[[HostRequest, P], Awaitable[Mapping[str, Any]]]) -> Serve:
+    async def serve(request: HostRequest, raw: Mapping[str, Any]) -> Mapping[str, Any]:
+        return await run(request, model.model_validate(raw))
 
     return serve
 
 
-HOST_METHODS: Final[Mapping[str, Callable[[Services, Binding, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]]] = {
+HOST_METHODS: Final[Mapping[str, Serve]] = {
     "steersman/agents/enter": _method(EnterParams, enter),
+    "steersman/agents/next": _method(NextParams, next_messages),
+    "steersman/agents/watch": _method(WatchParams, watch),
+    "steersman/agents/interrupt": _method(InterruptParams, interrupt),
+    "steersman/agents/send": _method(SendParams, send),
     "steersman/agents/exit": _method(ExitParams, exit_agent),
     "steersman/agents/list": _method(ListParams, list_agents),
     "steersman/plan/set": _method(PlanSetParams, set_plan_mode),

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import anyio
 
 from steersman.errors import PlanModeError, UserQuestionError
-from steersman.journal import Journal, PlanApproved, PlanModeSet
+from steersman.journal import (
+    AgentEntered,
+    AgentExited,
+    Event,
+    Journal,
+    PlanApproved,
+    PlanModeQueued,
+    PlanModeSet,
+)
+from steersman.mailboxes import Mailboxes
 from steersman.questions.service import UserQuestions
 from steersman.questions.types import Answered, AskRequest, Option, PlanReview, Question, Suspended, Via
 from steersman.registry import Activation, Agent
@@ -19,6 +29,7 @@ KEEP_PLANNING: Final = "Keep planning"
 _QUESTION_ID: Final = "plan"
 
 PlanModePolicy = Literal["tracked", "always"]
+PlanModeChange = Literal["committed", "queued", "cancelled", "noop"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +42,13 @@ class Approved:
     via: Via
 
 
+@dataclass
+class _State:
+    active: bool = False
+    queued: bool | None = None
+    """What it becomes at the next step boundary, if a switch waits for that."""
+
+
 class PlanMode:
     """Which agents are in plan mode. The last change wins.
 
@@ -38,24 +56,67 @@ class PlanMode:
         policy: `always` is for hosts without a plan mode: every root counts as in it, also after an approval.
     """
 
-    def __init__(self, *, journal: Journal, policy: PlanModePolicy = "tracked") -> None:
+    def __init__(self, mailboxes: Mailboxes, *, journal: Journal, policy: PlanModePolicy = "tracked") -> None:
+        self._mailboxes = mailboxes
         self._journal = journal
         self._always = policy == "always"
+        self._states: defaultdict[tuple[str, str], _State] = defaultdict(_State)
+        journal.fold(self._apply)
 
     def active(self, agent: Activation) -> bool:
-        return agent.agent.plan_mode or (self._always and agent.owner_id is None)
+        return self.set_for(agent.agent) or (self._always and agent.owner_id is None)
 
-    async def set(self, agent: Agent, active: bool) -> Literal["committed", "noop"]:
-        """Turn plan mode on or off.
+    def set_for(self, agent: Agent) -> bool:
+        """Whether it is on for an agent, live or not, by its own switch."""
+        return self._states[agent.realm, agent.id].active
+
+    async def set(self, agent: Agent, active: bool) -> PlanModeChange:
+        """Turn plan mode on or off, while a turn runs at its next step boundary.
 
         Returns:
-            `noop` if it was so already.
+            `committed`; `queued` for the boundary; `cancelled` if a switch that waited for it is taken back;
+            `noop` if it is so, or will be, already.
         """
-        if agent.plan_mode == active:
+        change = self._change(agent, active)
+        await self._journal.append()
+        return change
+
+    async def leave(self, agent: Agent) -> None:
+        """Turn plan mode off at once, whatever switch waits."""
+        if self._states[agent.realm, agent.id] != _State():
+            await self._journal.append(PlanModeSet(agent.realm, agent.id, False))
+
+    def pass_boundary(self, agent: Agent) -> None:
+        """Have a switch that waits take effect: a step of the agent is over, or its turn begins."""
+        queued = self._states[agent.realm, agent.id].queued
+        if queued is not None:
+            self._journal.append(PlanModeSet(agent.realm, agent.id, queued))
+
+    def _change(self, agent: Agent, active: bool) -> PlanModeChange:
+        state = self._states[agent.realm, agent.id]
+        if active == (state.active if state.queued is None else state.queued):
             return "noop"
-        await self._journal.append(PlanModeSet(agent.realm, agent.id, active))
-        agent.plan_mode = active
-        return "committed"
+        if agent.current is None or not self._mailboxes.of(agent).open:
+            self._journal.append(PlanModeSet(agent.realm, agent.id, active))
+            return "committed"
+        waits = None if active == state.active else active
+        self._journal.append(PlanModeQueued(agent.realm, agent.id, waits))
+        return "cancelled" if waits is None else "queued"
+
+    def _apply(self, event: Event) -> None:
+        match event:
+            case PlanModeSet():
+                self._states[event.realm, event.agent_id] = _State(event.active)
+            case PlanModeQueued():
+                self._states[event.realm, event.agent_id].queued = event.active
+            case AgentEntered() | AgentExited():
+                # The turn whose boundary it waited for is gone.
+                state = self._states[event.realm, event.agent_id]
+                self._states[event.realm, event.agent_id] = _State(
+                    state.active if state.queued is None else state.queued
+                )
+            case _:
+                pass
 
 
 class PlanReviews:
@@ -103,7 +164,7 @@ class PlanReviews:
                 await self._journal.append(
                     PlanApproved(agent.realm, agent.id, approved.review_id, approved.plan_sha256)
                 )
-                await self._mode.set(agent.agent, False)
+                await self._mode.leave(agent.agent)
         return approved
 
     def _admit(self, agent: Activation) -> None:

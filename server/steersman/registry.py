@@ -20,7 +20,7 @@ from typing import Final, Literal
 
 from steersman.clock import Clock
 from steersman.credentials import new_secret, secret_hash
-from steersman.errors import HostError, SubagentLine, ToolError
+from steersman.errors import HostError, ToolError
 from steersman.text import visible
 
 LEASE_SECONDS: Final = 90.0
@@ -30,7 +30,7 @@ UNANSWERED_LEASE_SECONDS: Final = 24 * 3600.0
 MAX_OPEN_CALLS: Final = 256
 
 _NEVER: Final = float("inf")
-_PROFILE_NAMESPACES: Final = ("claude:", "codex:")
+PROFILE_NAMESPACES: Final = ("claude:", "codex:")
 
 Profile = Literal["codex"]
 Mode = Literal["continuable", "one-shot"]
@@ -74,7 +74,6 @@ class Agent:
     header: SessionHeader
     key_hash: str | None
     """The resume key's hash; none for agents that no host entered by name."""
-    plan_mode: bool = False
     current: Activation | None = None
     finished: bool = False
     subagents: dict[str, Agent] = field(default_factory=dict[str, "Agent"])
@@ -180,17 +179,16 @@ class AgentRegistry:
             return "live"
         return "finished" if agent.finished else "stored"
 
-    def direct_subagents(self, owner: Activation) -> Sequence[SubagentLine]:
-        """The agents that `owner` may steer, in order of their first entry, as errors list them.
-
-        An agent that lives as a root or under another owner is not among them, whatever its header says.
-        """
+    def is_direct_subagent(self, agent: Agent, owner_id: str) -> bool:
+        """Whether it was first entered under the agent of that id, and does not live as a root or under another."""
         self._lapse()
-        return [
-            SubagentLine(agent.id, agent.label, self.status(agent))
-            for agent in owner.agent.subagents.values()
-            if agent.current is None or agent.current.owner_id == owner.id
-        ]
+        descends = agent.header.origin == "subagent" and agent.header.parent_session == owner_id
+        return descends and (agent.current is None or agent.current.owner_id == owner_id)
+
+    def stored_subagents(self, owner: Agent) -> Sequence[Agent]:
+        """The direct subagents of an agent that do not live and may be entered again."""
+        self._lapse()
+        return [agent for agent in owner.subagents.values() if agent.current is None and not agent.finished]
 
     def hosted(self, binding: Binding) -> bool:
         """Whether agents that a host entered live on this connection or token."""
@@ -375,8 +373,8 @@ class AgentRegistry:
 
     def _finish(self, activation: Activation) -> None:
         """End an activation for good, not because a newer one took its place."""
-        self._end(activation)
         activation.agent.finished = activation.agent.mode == "one-shot"
+        self._end(activation)
 
     def _start_lease(self, activation: Activation) -> None:
         if not activation.leased or activation.ended or activation.open_calls:
@@ -414,9 +412,9 @@ def _check_names(agent_id: str | None, resume_key: str | None) -> None:
         if not 0 < len(agent_id) <= 128 or visible(agent_id) != agent_id or agent_id.split() != [agent_id]:
             reason = "at id, found a text that is empty, too long or holds blanks or invisible characters; "
             raise ToolError("INVALID_ARGUMENTS", reason=reason + "allowed are 1 to 128 visible characters.")
-        if agent_id.startswith(_PROFILE_NAMESPACES):
+        if agent_id.startswith(PROFILE_NAMESPACES):
             reason = "at id, found a name that belongs to a host profile; allowed is one that does not begin with "
-            raise ToolError("INVALID_ARGUMENTS", reason=reason + " or ".join(_PROFILE_NAMESPACES) + ".")
+            raise ToolError("INVALID_ARGUMENTS", reason=reason + " or ".join(PROFILE_NAMESPACES) + ".")
     if resume_key is not None and not 32 <= len(resume_key) <= 128:
         reason = f"at resume_key, found {len(resume_key)} characters; allowed are 32 to 128."
         raise ToolError("INVALID_ARGUMENTS", reason=reason)

@@ -34,10 +34,17 @@ from steersman import __version__
 from steersman.callers import resolve
 from steersman.contract import error_object, error_text, load, tools
 from steersman.errors import SteersmanError
-from steersman.host_methods import HOST_METHODS
+from steersman.host_methods import HOST_METHODS, HostRequest
 from steersman.registry import Binding, Profile
 from steersman.services import Services
-from steersman.tool_calls import claim, failure, internal_error, run_tool_call
+from steersman.tool_calls import (
+    claim,
+    failure,
+    internal_error,
+    meta_of,
+    run_tool_call,
+    while_client_stays,
+)
 from steersman.tools import TOOLS
 
 _LIST_TTL_MS: Final = 24 * 3600 * 1000
@@ -166,7 +173,8 @@ def _host_handler(services: Services, method: str) -> Callable[[Context, _OpenPa
     async def handle(ctx: Context, params: _OpenParams) -> dict[str, Any]:
         raw = {key: value for key, value in (ctx.params or {}).items() if key != "_meta"}
         try:
-            return dict(await serve(services, ctx.lifespan_context.of(ctx), raw))
+            request = HostRequest(services, ctx.lifespan_context.of(ctx), method, meta_of(ctx))
+            return dict(await while_client_stays(ctx, lambda: serve(request, raw)))
         except ValidationError as error:
             raise MCPError(INVALID_PARAMS, _say_wrong_shape(method, error)) from None
         except SteersmanError as error:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from steersman.clock import Clock, SystemClock
 from steersman.journal import Journal, MemoryJournal
+from steersman.mailboxes import Mailboxes
 from steersman.plans import PlanMode, PlanModePolicy, PlanReviews
 from steersman.questions.service import UserQuestions
 from steersman.questions.types import Provider
 from steersman.registry import AgentRegistry
 from steersman.steering import Steering
+from steersman.turns import Turns
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,14 @@ class Services:
     questions: UserQuestions
     plan_mode: PlanMode
     reviews: PlanReviews
+    mailboxes: Mailboxes
     steering: Steering
+    turns: Turns
+
+    def withdraw_all(self) -> None:
+        """Have every call that waits end at once, because the server is going away."""
+        self.questions.withdraw_all()
+        self.turns.release_all()
 
 
 def make_services(
@@ -47,8 +56,11 @@ def make_services(
     clock = clock or SystemClock()
     journal = journal or MemoryJournal()
     registry = AgentRegistry(clock)
+    mailboxes = Mailboxes()
+    # The first fold: the others look into it.
+    journal.fold(mailboxes.apply)
     questions = UserQuestions(registry, clock=clock, journal=journal, providers=providers, timeout=ask_timeout)
-    mode = PlanMode(journal=journal, policy=plan_mode)
+    mode = PlanMode(mailboxes, journal=journal, policy=plan_mode)
     return Services(
         clock=clock,
         journal=journal,
@@ -56,5 +68,7 @@ def make_services(
         questions=questions,
         plan_mode=mode,
         reviews=PlanReviews(questions, mode, journal=journal),
-        steering=Steering(registry),
+        mailboxes=mailboxes,
+        steering=Steering(registry, mailboxes, clock=clock, journal=journal),
+        turns=Turns(registry, mailboxes, mode, clock=clock, journal=journal),
     )

@@ -14,7 +14,7 @@ from mcp.server.context import ServerRequestContext
 from mcp_types import CallToolResult, InputRequiredResult, TextContent
 from starlette.requests import Request
 
-from steersman.callers import CREDENTIAL_HEADER, Claim, resolve
+from steersman.callers import CREDENTIAL_HEADER, Claim, call_key, resolve
 from steersman.canonical import compact, digest
 from steersman.contract import error_object, error_text
 from steersman.errors import SteersmanError, ToolError, UserQuestionError
@@ -29,9 +29,6 @@ logger = logging.getLogger(__name__)
 
 PROGRESS_SECONDS: Final = 10.0
 """How often a call that waits tells its client that it is alive."""
-
-_CALL_KEYS: Final = ("steersman/idempotencyKey", "claudecode/toolUseId", "callId")
-"""Where hosts put their own id of a call, in the order of preference."""
 
 Ctx = ServerRequestContext[Any, Request | None]
 """With the HTTP request that a message came in; none on streams and in memory."""
@@ -75,32 +72,36 @@ async def run_tool_call(services: Services, binding: Binding, ctx: Ctx) -> Resul
     Raises:
         SteersmanError: what the caller is told; nothing else ever.
     """
-    results: list[Result] = []
 
-    async def run() -> None:
-        results.append(await _run(services, binding, ctx))
-
-    async def run_with_progress() -> None:
+    async def run() -> Result:
         if ctx.meta is None or "progress_token" not in ctx.meta:
-            await run()
-        else:
-            await _with_progress(services, ctx, run)
+            return await _run(services, binding, ctx)
+        return await _with_progress(services, ctx, lambda: _run(services, binding, ctx))
 
-    departure = _departure(ctx)
+    return await while_client_stays(ctx, run)
+
+
+async def while_client_stays(ctx: Ctx, work: Callable[[], Awaitable[T]]) -> T:
+    """Do `work`, and stop when the client has left an HTTP request that it can only be answered in.
+
+    Raises:
+        UserQuestionError: `ASK_ABORTED`, for nobody to read.
+    """
+    departure: Departure | None = ctx.request.scope.get(Departure.KEY) if ctx.request is not None else None
     if departure is None:
-        await run_with_progress()
-    else:
-        with departure.watch():
-            await run_with_progress()
-        if not results:
-            raise UserQuestionError("ASK_ABORTED")
+        return await work()
+    results: list[T] = []
+    with departure.watch():
+        results.append(await work())
+    if not results:
+        raise UserQuestionError("ASK_ABORTED")
     return results[0]
 
 
 def claim(binding: Binding, ctx: Ctx) -> Claim:
     """What a request says of its caller."""
     headers = ctx.request.headers.getlist(CREDENTIAL_HEADER) if ctx.request is not None else ()
-    return Claim(binding, _meta(ctx), headers)
+    return Claim(binding, meta_of(ctx), headers)
 
 
 def failure(error: SteersmanError) -> CallToolResult:
@@ -142,21 +143,10 @@ def _tool_call(ctx: Ctx, caller: Activation, name: str, arguments: object) -> To
     return ToolCall(
         caller=caller,
         digest=digest([name, arguments]),
-        key=_call_key(name, _meta(ctx)),
+        key=call_key(name, meta_of(ctx)),
         channel=McpChannel(ctx.session, ctx.request_id),
         resumption=_resumption(ctx.params or {}),
     )
-
-
-def _call_key(tool: str, meta: Mapping[str, Any]) -> str | None:
-    for field in _CALL_KEYS:
-        key = meta.get(field)
-        if isinstance(key, str) and key:
-            return f"{tool} {field} {key}"
-    if _CALL_KEYS[0] in meta:
-        reason = f"at _meta, found a {_CALL_KEYS[0]} that is empty or no text; allowed is a text."
-        raise ToolError("INVALID_ARGUMENTS", reason=reason)
-    return None
 
 
 def _resumption(params: Mapping[str, Any]) -> Resumption | None:
@@ -169,17 +159,15 @@ def _resumption(params: Mapping[str, Any]) -> Resumption | None:
     return Resumption(state, responses)
 
 
-def _meta(ctx: Ctx) -> Mapping[str, Any]:
+def meta_of(ctx: Ctx) -> Mapping[str, Any]:
+    """The request's `_meta`, as it came."""
     meta: object = (ctx.params or {}).get("_meta")
     return meta if is_object(meta) else {}
 
 
-def _departure(ctx: Ctx) -> Departure | None:
-    return ctx.request.scope.get(Departure.KEY) if ctx.request is not None else None
-
-
-async def _with_progress(services: Services, ctx: Ctx, work: Callable[[], Awaitable[None]]) -> None:
+async def _with_progress(services: Services, ctx: Ctx, work: Callable[[], Awaitable[T]]) -> T:
     """Report progress until `work` is done, so that a host does not give a waiting call up."""
+    results: list[T] = []
     failed: Exception | None = None
 
     async def report() -> None:
@@ -194,9 +182,10 @@ async def _with_progress(services: Services, ctx: Ctx, work: Callable[[], Awaita
     async with anyio.create_task_group() as group:
         group.start_soon(report)
         try:
-            await work()
+            results.append(await work())
         except Exception as error:  # noqa: BLE001 - carried out of the task group as it is
             failed = error
         group.cancel_scope.cancel()
     if failed is not None:
         raise failed
+    return results[0]

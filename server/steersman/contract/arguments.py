@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn, Type
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from steersman.canonical import compact
 from steersman.contract.files import load
 from steersman.errors import ToolError
 from steersman.json_values import is_list, is_object
@@ -24,6 +25,8 @@ MAX_QUESTION_BYTES: Final = 16 * 1024
 """All texts of one question with its options, names of properties included, in UTF-8."""
 MAX_PLAN_BYTES: Final = 1024 * 1024
 MAX_MESSAGE_BYTES: Final = 256 * 1024
+MAX_MESSAGE_JSON: Final = 768 * 1024
+"""The same spelled as JSON, where a control character takes six bytes: clients refuse replies over a megabyte."""
 
 RESERVED_LABELS: Final = frozenset({"other", "skip"})
 """What the human is always offered beside the options, as `looks_like` has it."""
@@ -87,7 +90,25 @@ def parse_plan(raw: object) -> PlanArguments:
 def parse_steer(raw: object) -> SteerArguments:
     """Read the arguments of `steer_subagent`. Raises as `parse_ask`."""
     _limit_text(raw, "message", MAX_MESSAGE_BYTES)
-    return _parse("steer_subagent", SteerArguments, raw)
+    arguments = _parse("steer_subagent", SteerArguments, raw)
+    check_message(arguments.message, "message")
+    return arguments
+
+
+def check_message(text: str, path: str = "text") -> None:
+    """Check a message to an agent, wherever it came from.
+
+    Raises:
+        ToolError: `LIMIT_EXCEEDED`, or `INVALID_ARGUMENTS` for what is no Unicode text or blank.
+    """
+    _limit_text({path: text}, path, MAX_MESSAGE_BYTES)
+    if not is_unicode(text):
+        _invalid(path, "half of a surrogate pair, which is no character", "valid Unicode text")
+    spelled = len(compact(text).encode())
+    if spelled > MAX_MESSAGE_JSON:
+        _over(path, f"{spelled:,} bytes once spelled as JSON", f"{MAX_MESSAGE_JSON:,}")
+    if not text.strip():
+        _invalid(path, "no visible text", "an instruction")
 
 
 # --- what models write that were trained on other tools -------------------------------------------------------------

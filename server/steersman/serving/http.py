@@ -139,7 +139,7 @@ async def serve_http(app: Starlette, services: Services, *, host: str, port: int
             async for received in signals:
                 if server.should_exit:
                     _exit_at_once(received)
-                services.questions.withdraw_all()
+                services.withdraw_all()
                 exchanges.end_streams()
                 # From here uvicorn lets open requests end.
                 server.should_exit = True

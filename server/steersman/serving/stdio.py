@@ -44,7 +44,7 @@ async def serve_stdio(services: Services, *, profile: Profile | None) -> None:
             task_status.started()
             async for _ in signals:
                 waiting = _calls_are_open(services)
-                services.questions.withdraw_all()
+                services.withdraw_all()
                 if waiting:
                     await anyio.sleep(ANSWER_SECONDS)
                 _exit()
