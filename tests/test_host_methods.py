@@ -81,9 +81,17 @@ async def test_the_tree_shows_owners_status_plan_mode_and_what_waits(connect: Co
             gone = await host.enter(agent_id="gone", owner=main)
             await gone.exit("failed")
             question = {"questions": [{"id": "q", "question": "?"}]}
+            await main.steer("child", "First.")
+            await main.steer("gone", "Later.")
             group.start_soon(main.call_tool, "ask_user_question", question)
             dialog = await human.next()
-            leaf: dict[str, Any] = {"mode": "continuable", "plan_mode": False, "open_questions": 0, "subagents": []}
+            leaf: dict[str, Any] = {
+                "mode": "continuable",
+                "plan_mode": False,
+                "open_questions": 0,
+                "waiting": 0,
+                "subagents": [],
+            }
             grandchild = {**leaf, "agent_id": "grandchild", "label": "", "status": "live", "mode": "one-shot"}
             assert await host.agents() == [
                 {
@@ -93,9 +101,17 @@ async def test_the_tree_shows_owners_status_plan_mode_and_what_waits(connect: Co
                     "status": "live",
                     "plan_mode": True,
                     "open_questions": 1,
+                    "waiting": 0,
                     "subagents": [
-                        {**leaf, "agent_id": "child", "label": "Child", "status": "live", "subagents": [grandchild]},
-                        {**leaf, "agent_id": "gone", "label": "", "status": "stored"},
+                        {
+                            **leaf,
+                            "agent_id": "child",
+                            "label": "Child",
+                            "status": "live",
+                            "waiting": 1,
+                            "subagents": [grandchild],
+                        },
+                        {**leaf, "agent_id": "gone", "label": "", "status": "stored", "waiting": 1},
                     ],
                 }
             ]

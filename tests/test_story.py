@@ -65,7 +65,7 @@ async def test_a_parent_completes_with_its_childs_question_answered(connect: Con
         [
             {
                 "tools": ["ask_user_question", "exit_plan_mode", "steer_subagent"],
-                "contract": "b8f37d0ac300cb1dd5e66c3c5e9a5ee5d7d3cc6fc748757dde3ef48009dc99c1",
+                "contract": "12e684676be2ba02ed546df998663a9e448f9af502612723339b009a072161a1",
             },
             {
                 "child": {
@@ -125,6 +125,7 @@ async def test_a_parent_completes_with_its_childs_question_answered(connect: Con
                         "status": "stored",
                         "plan_mode": False,
                         "open_questions": 0,
+                        "waiting": 0,
                         "subagents": [
                             {
                                 "agent_id": "child",
@@ -133,6 +134,7 @@ async def test_a_parent_completes_with_its_childs_question_answered(connect: Con
                                 "status": "finished",
                                 "plan_mode": False,
                                 "open_questions": 0,
+                                "waiting": 0,
                                 "subagents": [],
                             }
                         ],

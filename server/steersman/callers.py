@@ -1,4 +1,4 @@
-"""Who is calling: from the context of one request to the activation it claims to be, perhaps dead; and which call it is.
+"""Who is calling: from the context of a request to the activation it claims to be, perhaps dead; and which call it is.
 
 Resolved anew for each request. The first claim that is present decides; one that is present and does not hold makes a
 dead caller, and nothing falls through to a weaker claim. Tool arguments, client info and other headers never count.

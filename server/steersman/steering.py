@@ -32,17 +32,18 @@ MAX_WAITING_CHARACTERS: Final = 32 * 1024 * 1024
 KEPT_RECEIPTS: Final = 1024
 """How many calls of one sender are known again when they are retried, the newest."""
 
-Status = Literal["running", "idle", "stored", "finished"]
+Status = Literal["live", "running", "idle", "stored", "finished"]
+"""`live` is an agent whose host has told of no turn since it entered."""
 
 
-def choose_route(mode: SteerMode, status: Literal["running", "idle", "stored"]) -> tuple[Route, Queue]:
+def choose_route(mode: SteerMode, status: Literal["live", "running", "idle", "stored"]) -> tuple[Route, Queue]:
     """The way a message takes, and the list it waits in."""
     match status, mode:
         case "running", "step":
             return "step", "next_step"
         case "running", "turn":
             return "turn", "next_turn"
-        case "idle", _:
+        case (("live" | "idle"), _):
             return "wakeup", "next_turn"
         case "stored", _:
             return "cold-resume", "next_turn"
@@ -66,7 +67,8 @@ class Steering:
         lives = self._registry.status(agent)
         if lives != "live":
             return lives
-        return "running" if self._mailboxes.of(agent).open else "idle"
+        box = self._mailboxes.of(agent)
+        return "running" if box.open else "idle" if box.worked else "live"
 
     async def steer(
         self,
@@ -230,7 +232,7 @@ def _is_closing(agent: Agent, box: Mailbox, status: Status) -> bool:
 
     Until it opens a turn again nothing more is accepted; before its first turn everything is.
     """
-    return agent.mode == "one-shot" and status == "idle" and box.worked and not box.wakes()
+    return agent.mode == "one-shot" and status == "idle" and not box.wakes()
 
 
 def _check_room(box: Mailbox, text: str) -> None:

@@ -1,8 +1,26 @@
-"""For hosts with code of their own: enter agents into a Steersman server and call its tools as them.
+"""For hosts with code of their own: enter agents into a Steersman server, call its tools as them, and steer them.
 
-Works on any connection that an `mcp.Client` has, in memory, over a pipe or over HTTP, in both eras of MCP.
+Works the same in memory, over a pipe and over HTTP, in both eras of MCP:
+
+- `connect` makes the connection, `Host` enters agents over it, and `Agent` is one of them;
+- `TurnLoop` runs an agent's turns on any model client, so that what it is sent reaches it.
 """
 
-from steersman_client.host import Agent, Host, HostMethodError
+from steersman_client.agent import Agent, Message, Reading, Watched
+from steersman_client.errors import HostMethodError
+from steersman_client.host import Host, connect
+from steersman_client.turns import Step, StepFunction, Turn, TurnLoop
 
-__all__ = ["Agent", "Host", "HostMethodError"]
+__all__ = [
+    "Agent",
+    "Host",
+    "HostMethodError",
+    "Message",
+    "Reading",
+    "Step",
+    "StepFunction",
+    "Turn",
+    "TurnLoop",
+    "Watched",
+    "connect",
+]

@@ -1,111 +1,87 @@
-"""The host methods of a Steersman server, wrapped for Python."""
+"""A host: a program that runs agents, and its connection to a Steersman server."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, Final, Literal, cast
+import secrets
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final
 
 import anyio
-from mcp import Client
+import httpx2
+from mcp import Client, StdioServerParameters
+from mcp.client.session import ElicitationFnT
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolResult, GetPromptResult, Request, RequestParamsMeta, Result
-from pydantic import ConfigDict
+from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, Request, Result
 
+from steersman_client.agent import Agent, Mode, Outcome
+from steersman_client.errors import HostMethodError
+
+_EXIT_SECONDS: Final = 10.0
 _HOST_ERROR: Final = 4001
-_CREDENTIAL: Final = "steersman/agent"
-
-Mode = Literal["continuable", "one-shot"]
-Outcome = Literal["completed", "failed", "aborted"]
+_LOST: Final = (REQUEST_TIMEOUT, CONNECTION_CLOSED)
+_IDEMPOTENCY_KEY: Final = "steersman/idempotencyKey"
 
 
-class HostMethodError(Exception):
-    """A host method was refused.
-
-    Attributes:
-        code: the stable code, such as `CALLER_NOT_LIVE`.
-        data: the whole error object, `{name, code, message, ...}`.
-    """
-
-    def __init__(self, data: Mapping[str, Any]) -> None:
-        super().__init__(f"{data['code']}: {data['message']}")
-        self.code: str = data["code"]
-        self.data = data
-
-
-class _AnyResult(Result):
-    model_config = ConfigDict(extra="allow")
-
-
-@dataclass(frozen=True)
-class Agent:
-    """One activation of an agent, and the credential that calls in its name carry."""
-
-    host: Host
-    id: str
-    credential: str
-    resume_key: str
-    """Enters this id again; the same for all activations of the agent."""
-    parent_session: str
-    """The owner's id at the agent's first entry; empty for a root."""
-    delegation_depth: int
-    lease_seconds: float
-    """How long it outlives its last open request; 0 if it ends with its connection."""
-
-    @property
-    def meta(self) -> RequestParamsMeta:
-        """What to put into `_meta` of a request, so that it is this agent's."""
-        return cast("RequestParamsMeta", {_CREDENTIAL: self.credential})
-
-    async def call_tool(self, name: str, arguments: dict[str, Any], *, meta: Mapping[str, Any] = {}) -> CallToolResult:
-        """Call a tool of the server as this agent. `meta` goes into `_meta` beside the credential."""
-        return await self.host.client.call_tool(name, arguments, meta=cast("RequestParamsMeta", {**meta, **self.meta}))
-
-    async def get_prompt(self, name: str) -> GetPromptResult:
-        """Get a prompt of the server as this agent: `plan` turns its plan mode on."""
-        return await self.host.client.get_prompt(name, meta=self.meta)
-
-    async def set_plan_mode(self, active: bool) -> str:
-        """Turn this agent's plan mode on or off; returns `committed` or `noop`."""
-        reply = await self.host.request("steersman/plan/set", {"credential": self.credential, "active": active})
-        return reply["result"]
-
-    async def exit(self, outcome: Outcome = "completed", *, final: str = "") -> None:
-        """End the activation, handing over its final result. Ending it a second time is no error."""
-        try:
-            params = {"credential": self.credential, "outcome": outcome, "final": final}
-            await self.host.request("steersman/agents/exit", params)
-        except HostMethodError as error:
-            if error.code != "CALLER_NOT_LIVE":
-                raise
+class _AnyResult(Result, extra="allow"):
+    pass
 
 
 class Host:
-    """A program that runs agents, over one connection to a Steersman server.
+    """A program that runs agents, over one connection to a Steersman server. `connect` makes the connection, too.
 
     Args:
         client: a connected client of the server.
+        timeout: seconds after which a reply counts as lost.
+        retry_delays: seconds before each repetition of a call whose reply was lost; after the last one it fails.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, timeout: float = 30.0, retry_delays: Sequence[float] = (0, 0.5, 2)) -> None:
         self.client = client
+        self._timeout = timeout
+        self._retry_delays = retry_delays
 
-    async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        wait: float = 0,
+        key: str | None = None,
+        repeat: bool = False,
+    ) -> dict[str, Any]:
         """Call a host method by name.
+
+        Args:
+            method: its whole name.
+            params: its parameters, without `_meta`.
+            wait: seconds that the method itself may take by what `params` say.
+            key: makes repetitions one call, for methods that do something each time.
+            repeat: call again if the reply was lost.
 
         Raises:
             HostMethodError: the server refused it.
-            MCPError: the parameters have a wrong shape (-32602), or the connection failed.
+            MCPError: the parameters have a wrong shape (-32602), or the reply or the connection is lost.
         """
-        request = Request[dict[str, Any], str](method=method, params=dict(params))
-        try:
-            result = await self.client.session.send_request(request, _AnyResult)
-        except MCPError as error:
-            if error.code == _HOST_ERROR:
-                raise HostMethodError(error.data) from None
-            raise
-        return result.model_extra or {}
+        meta = {"_meta": {_IDEMPOTENCY_KEY: key}} if key is not None else {}
+        request = Request[dict[str, Any], str](method=method, params={**params, **meta})
+        for delay in [*(self._retry_delays if repeat else ()), None]:
+            try:
+                result = await self.client.session.send_request(
+                    request, _AnyResult, request_read_timeout_seconds=self._timeout + wait
+                )
+            except MCPError as error:
+                if error.code == _HOST_ERROR:
+                    raise HostMethodError(error.data) from None
+                if error.code not in _LOST or delay is None:
+                    raise
+                await anyio.sleep(delay)
+            else:
+                # The modern era adds a word of its own to every result.
+                return {name: value for name, value in (result.model_extra or {}).items() if name != "resultType"}
+        raise AssertionError("the last attempt returns or raises")
 
     async def enter(
         self,
@@ -133,26 +109,20 @@ class Host:
             HostMethodError: `CALLER_NOT_LIVE` (the owner), `RESUME_KEY_REQUIRED`, `AGENT_LIVE`, `AGENT_FINISHED`,
                 `INVALID_ARGUMENTS`.
         """
+        if agent_id is None:
+            # Names of our own making, so that a repetition after a lost reply enters the same agent.
+            agent_id, resume_key, supersede = f"agent-{secrets.token_hex(6)}", secrets.token_urlsafe(32), True
         given = {
             "id": agent_id,
+            "resume_key": resume_key,
             "owner": owner.credential if owner is not None else None,
             "label": label,
             "mode": mode,
-            "resume_key": resume_key,
             "supersede": supersede or None,
             "plan_mode": plan_mode,
         }
         params = {name: value for name, value in given.items() if value is not None}
-        reply = await self.request("steersman/agents/enter", params)
-        return Agent(
-            host=self,
-            id=reply["agent_id"],
-            credential=reply["credential"],
-            resume_key=reply["resume_key"],
-            parent_session=reply["session"]["parent_session"],
-            delegation_depth=reply["session"]["delegation_depth"],
-            lease_seconds=reply["lease_ms"] / 1000,
-        )
+        return Agent(self, await self.request("steersman/agents/enter", params, repeat=True), owner)
 
     @asynccontextmanager
     async def agent(
@@ -166,7 +136,10 @@ class Host:
         supersede: bool = False,
         plan_mode: bool | None = None,
     ) -> AsyncGenerator[Agent]:
-        """Enter an agent for a block, and have it exit on every way out: completed, or failed by an exception.
+        """Enter an agent for a block: it lives as long as the block, and exits on every way out.
+
+        It exits as completed, as failed by an exception, or as aborted by a cancellation. If it has a lease, that is
+        kept during the block.
 
         Args and errors: as `enter`.
         """
@@ -181,16 +154,60 @@ class Host:
         )
         outcome: Outcome = "aborted"
         try:
-            yield agent
+            async with AsyncExitStack() as stack:
+                if agent.lease_seconds:
+                    await stack.enter_async_context(agent.attended())
+                yield agent
             outcome = "completed"
         except Exception:
             outcome = "failed"
             raise
         finally:
-            with anyio.CancelScope(shield=True):
+            with anyio.move_on_after(_EXIT_SECONDS, shield=True):
                 await agent.exit(outcome)
 
     async def agents(self) -> list[dict[str, Any]]:
         """The realm's agents as a tree, as `steersman/agents/list` has it."""
-        reply = await self.request("steersman/agents/list", {})
+        reply = await self.request("steersman/agents/list", {}, repeat=True)
         return reply["agents"]
+
+
+@asynccontextmanager
+async def connect(
+    target: str | StdioServerParameters | Server[Any],
+    *,
+    token: str | None = None,
+    elicitation: ElicitationFnT | None = None,
+) -> AsyncGenerator[Host]:
+    """Connect a host to a Steersman server.
+
+        Args:
+            target: the URL of a server (`http://127.0.0.1:7437/mcp`), the command of one to start and talk to over its
+                pipes, or a server in this very process.
+            token: for a URL the bearer token, as `steersman token new` made it.
+            elicitation: shows a form to the human and brings the answer back. Without one, agents cannot ask.
+
+        Example:
+            ```python
+            from typing import Any
+
+            from mcp.server.lowlevel import Server
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, Request, Result
+            from steersman_client import connect
+
+
+            async def main(server: Server[Any]) -> None:
+                async with connect(server) as host, host.agent(label="main") as agent:
+                    assert [shown["agent_id"] for shown in await host.agents()] == [agent.id]
+            ```
+    """
+    async with AsyncExitStack() as stack:
+        way: Any = target
+        if isinstance(target, str):
+            headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+            timeout = httpx2.Timeout(30, read=300)
+            http = await stack.enter_async_context(httpx2.AsyncClient(headers=headers, timeout=timeout))
+            way = streamable_http_client(target, http_client=http, max_sse_event_size=None)
+        client = await stack.enter_async_context(Client(way, elicitation_callback=elicitation))
+        yield Host(client)
