@@ -107,6 +107,67 @@ REQUIREMENTS: dict[str, Requirement] = {
         "Whatever is no direct subagent gets one code, text and shape, with the caller's own direct subagents.",
         "case 13; design 5",
     ),
+    # --- steering ---
+    "steer:routes": Requirement(
+        "The route follows from mode, liveness and status alone, and the result names the one taken.", "design 9"
+    ),
+    "steer:before-effect": Requirement(
+        "Who may be steered is decided before anything has an effect: direct subagents, by header and by life.",
+        "design 9; cases 13 and 36",
+    ),
+    "steer:source": Requirement("A delivered message carries who sent it, and as what.", "design 9"),
+    "steer:finished": Requirement(
+        "A finished one-shot subagent is SUBAGENT_FINISHED, and nothing is started.", "case 35; design 5"
+    ),
+    "steer:closing": Requirement(
+        "A one-shot subagent whose turn has closed with nothing left is SUBAGENT_CLOSING until it opens another.",
+        "design 5; issue 3",
+    ),
+    "steer:order": Requirement(
+        "Messages are read in the order accepted, by list: the unconfirmed, the steps, one turn.", "case 32; design 9"
+    ),
+    "steer:last-look": Requirement(
+        "What is accepted before a turn closes is read in it; later it opens the next.", "case 30; design 9"
+    ),
+    "steer:retry": Requirement(
+        "A retried call has one effect and the first result; its id with other arguments is refused.",
+        "case 34; design 9",
+    ),
+    "steer:missed": Requirement(
+        "What can no longer be delivered is missed, and its sender finds a notice, which wakes nobody.",
+        "cases 31 and 33; design 9",
+    ),
+    "steer:interrupt": Requirement(
+        "An interrupt stops the current turn of a direct or deeper subagent, and keeps its mailbox.", "design 10"
+    ),
+    "steer:limits": Requirement(
+        "Messages, mailboxes and replies have limits, and whatever was accepted can arrive.", "design 5; style: limits"
+    ),
+    # --- turns ---
+    "turn:boundaries": Requirement("A turn opens, passes its steps and closes, and each is on record.", "design 10"),
+    "turn:stale": Requirement(
+        "What does not fit the turn changes nothing, brings no messages and tells where it stands.", "design 10"
+    ),
+    "turn:lost-reply": Requirement("What a lost reply brought comes again, under its number.", "design 9; issue 3"),
+    "turn:confirmed": Requirement(
+        "The highest number ever named counts, and only one that was handed out.", "design 9 and 10"
+    ),
+    "turn:waits": Requirement(
+        "idle waits, up to a minute, until something opens a turn; a notice does not; a server that ends lets go.",
+        "design 9 and 10",
+    ),
+    "turn:superseded": Requirement(
+        "A replaced activation's poll ends before the new one sees anything, and its open turn is closed.",
+        "design 10; issue 3",
+    ),
+    "turn:plan-mode": Requirement(
+        "A switch of plan mode during a turn takes effect at its next boundary.", "design 8 and 10"
+    ),
+    "turn:wall-clock": Requirement("A wall clock that jumps changes what is shown and nothing else.", "issue 3"),
+    "watch:state": Requirement(
+        "watch returns the state once it is not the one seen: interrupt, messages, whom to resume.", "design 10"
+    ),
+    "watch:lease": Requirement("An open poll keeps a lease; messages outlive a lease that runs out.", "design 7 and 9"),
     "http:bearer": Requirement(
         "HTTP serves nobody without a token it knows; a revoked token stops at once.", "design 6; MCP authorization"
     ),
