@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
@@ -36,15 +36,17 @@ async def json_lines(read_from: int, write_to: int) -> AsyncGenerator[Any]:
 
 async def _read(descriptor: int, into: ObjectSendStream[SessionMessage | Exception]) -> None:
     rest = b""
-    async with into:
-        while True:
-            await anyio.wait_readable(descriptor)
-            data = os.read(descriptor, 65_536)
-            if not data:
-                return
-            *lines, rest = (rest + data).split(b"\n")
-            for line in lines:
-                await into.send(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))
+    # What comes after the client has left is read by nobody.
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        async with into:
+            while True:
+                await anyio.wait_readable(descriptor)
+                data = os.read(descriptor, 65_536)
+                if not data:
+                    return
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    await into.send(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))
 
 
 async def _write(descriptor: int, messages: ObjectReceiveStream[SessionMessage]) -> None:

@@ -168,6 +168,27 @@ REQUIREMENTS: dict[str, Requirement] = {
         "watch returns the state once it is not the one seen: interrupt, messages, whom to resume.", "design 10"
     ),
     "watch:lease": Requirement("An open poll keeps a lease; messages outlive a lease that runs out.", "design 7 and 9"),
+    # --- the library for hosts ---
+    "loop:steps": Requirement(
+        "TurnLoop gives each message to the next step, an extra one if need be, and runs a turn for what opens one.",
+        "design 10; issue 3",
+    ),
+    "loop:interrupts": Requirement(
+        "TurnLoop cancels the step in flight of an interrupted turn, and closes that turn.", "design 10; issue 3"
+    ),
+    "loop:ends": Requirement(
+        "However a turn ends, what waits is read later or reported missed, and the agent exits.", "case 31; issue 3"
+    ),
+    "loop:faults": Requirement(
+        "Requests and replies that are lost or repeated change nothing of what the step function sees.",
+        "design 9; issue 3",
+    ),
+    "loop:re-entry": Requirement(
+        "A lapsed agent is entered again and drops what it has seen; a replaced or ended one is not.",
+        "design 10; issue 3",
+    ),
+    "loop:resume": Requirement("TurnLoop tells its host which stored subagent to resume.", "design 9 and 10"),
+    "loop:lease": Requirement("An agent lives as long as its block.", "design 7 and 10"),
     "http:bearer": Requirement(
         "HTTP serves nobody without a token it knows; a revoked token stops at once.", "design 6; MCP authorization"
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from io import TextIOWrapper
 from pathlib import Path
@@ -30,6 +30,7 @@ from steersman.server import make_server, stream_lifespan
 from steersman.services import Services, make_services
 from steersman.serving.lines import json_line_streams
 from tests.clock import ManualClock
+from tests.faults import Faults
 from tests.pipes import json_lines
 
 Wire = Literal["memory", "stdio", "http"]
@@ -90,6 +91,7 @@ class World:
         token: str | None = None,
         headers: Mapping[str, str] | None = None,
         era: Era | None = None,
+        faults: Faults | None = None,
         **options: Any,
     ) -> AsyncGenerator[Client]:
         """A connected client: a new connection on streams and in memory, a new session on HTTP.
@@ -99,10 +101,13 @@ class World:
             token: over HTTP the bearer token; the server's first one if omitted.
             headers: over HTTP more headers.
             era: another one than the world's.
+            faults: what goes wrong on the way.
             options: of `mcp.Client`.
         """
         mode = "legacy" if (era or self.transport.era) == "legacy" else "auto"
         way = self._way(token or self.default_token, headers or {})
+        if faults is not None:
+            way = faults.between(way)
         async with Client(way, mode=mode, elicitation_callback=elicit, cache=None, **options) as client:
             yield client
 
@@ -129,9 +134,12 @@ class World:
             try:
                 async with json_line_streams(anyio.wrap_file(stdin), anyio.wrap_file(stdout)) as (read, write):
                     await server.run(read, write, server.create_initialization_options())
+            except* BrokenPipeError:
+                pass  # the client left a call behind, whose answer nobody reads
             finally:
                 stdin.close()
-                stdout.close()
+                with suppress(BrokenPipeError):
+                    stdout.close()
 
         async with anyio.create_task_group() as group:
             group.start_soon(serve)

@@ -48,6 +48,23 @@ class Row:
         return f"{self.what:<58}  {times}  {self.ratio:>5.2f}  {low:.2f} to {high:.2f}  {self.limit:>5.2f}  {verdict}"
 
 
+@dataclass(frozen=True)
+class Figure:
+    """A share of one processor's time, compared with nothing but what it must not pass."""
+
+    what: str
+    share: float
+    limit: float
+
+    @property
+    def holds(self) -> bool:
+        return self.share <= self.limit
+
+    def __str__(self) -> str:
+        verdict = "ok" if self.holds else "BROKEN"
+        return f"{self.what:<58}  {'':>9}  {self.share:>9.2%}  {'':>5}  {'':<12}  {self.limit:>5.0%}  {verdict}"
+
+
 HEADER: Final = f"{'':<58}  {'base':>9}  {'measured':>9}  {'ratio':>5}  {'96% of it':<12}  {'limit':>5}"
 
 

@@ -200,10 +200,18 @@ async def test_a_demo_that_checks_nothing_would_not_notice_that_the_guard_is_pat
         ("digest", "the approval names the SHA-256 of the plan that main sent"),
         ("plan_mode", "main is in plan mode now"),
         ("answers", "it says what the human said, and nothing else"),
+        ("routes", "it is running, so the route is step"),
+        ("steps", "one to three are kept, four to twelve never run"),
+        ("interrupts", "the step in flight is stopped"),
+        ("keeps", "the message opens a turn of its own"),
+        ("last_look", "the turn does not close: the message is read in an extra step"),
+        ("closes", "the subagent comes to the end of its work"),
     ],
 )
 async def test_the_demo_fails_when_another_rule_is_patched_out(rule: str, claim: str):
-    ended = await run(against(rule, auto=True))
+    impatient = "import steersman.demo.steering_story as story; story.PATIENCE_SECONDS = 3"
+
+    ended = await run(against(rule, before=impatient, auto=True))
 
     assert ended.code == 1
     assert f"FAILED    This does not hold: {claim}" in ended.output
