@@ -28,11 +28,18 @@ class Faults:
         self._planned: dict[str, deque[Fault]] = {}
         self._methods: dict[Any, tuple[str, Fault | None]] = {}
         self._held = anyio.Event()
+        self._cut = False
         self.happened = 0
+        self.holding = 0
+        """How many replies are held back."""
 
     def plan(self, method: str, *faults: Fault) -> None:
         """Have these happen to the next calls of a method, one each."""
         self._planned.setdefault(method, deque()).extend(faults)
+
+    def cut(self) -> None:
+        """Lose every request from here on."""
+        self._cut = True
 
     def clear(self) -> None:
         """Let nothing go wrong from here on, and let what is held back through."""
@@ -69,7 +76,7 @@ class Faults:
             request = message.message
             if isinstance(request, JSONRPCRequest):
                 planned = self._planned.get(request.method)
-                fault = planned.popleft() if planned else None
+                fault = "lose request" if self._cut else planned.popleft() if planned else None
                 self.happened += fault is not None
                 if fault == "lose request":
                     await to_client.send(_given_up(request.id))
@@ -99,7 +106,11 @@ class Faults:
                         await to_client.send(message)
 
     async def _pass_later(self, message: _Message, to_client: ObjectSendStream[_Message]) -> None:
-        await self._held.wait()
+        self.holding += 1
+        try:
+            await self._held.wait()
+        finally:
+            self.holding -= 1
         await to_client.send(message)
 
 

@@ -168,6 +168,11 @@ REQUIREMENTS: dict[str, Requirement] = {
         "watch returns the state once it is not the one seen: interrupt, messages, whom to resume.", "design 10"
     ),
     "watch:lease": Requirement("An open poll keeps a lease; messages outlive a lease that runs out.", "design 7 and 9"),
+    "law:steering": Requirement(
+        "Whatever order things happen in: no accepted message is lost without notice, none is given twice by one loop, "
+        "order is kept, no agent is idle with something to read, and the state is a fold of the journal.",
+        "design 9; issue 3",
+    ),
     # --- the library for hosts ---
     "loop:steps": Requirement(
         "TurnLoop gives each message to the next step, an extra one if need be, and runs a turn for what opens one.",

@@ -161,9 +161,10 @@ class Steering:
     # --- one message -------------------------------------------------------------------------------------------------
 
     def _find_receipt(self, caller: Activation, call: CallId | None) -> Receipt | None:
-        if call is None or call.key not in self._receipts[caller.realm, caller.id]:
+        receipts = self._receipts.get((caller.realm, caller.id))
+        if call is None or receipts is None or call.key not in receipts:
             return None
-        digest, receipt = self._receipts[caller.realm, caller.id][call.key]
+        digest, receipt = receipts[call.key]
         if digest != call.digest:
             reason = "the call's id was used before with other arguments; allowed is a retry of the same call."
             raise ToolError("INVALID_ARGUMENTS", reason=reason)

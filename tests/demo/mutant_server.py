@@ -19,7 +19,7 @@ import steersman.plans
 import steersman.questions.service
 import steersman.steering
 from steersman.errors import PlanModeError
-from steersman.journal import Event, TurnInterrupted
+from steersman.journal import Event, MessageAccepted, TurnInterrupted
 from steersman.mailboxes import Mailboxes
 from steersman.plans import Approved, PlanMode, PlanReviews
 from steersman.questions.service import UserQuestions
@@ -90,6 +90,16 @@ def steps() -> None:
     Turns._take = take  # pyright: ignore[reportPrivateUsage]
 
 
+def delivery() -> None:
+    original = Mailboxes.apply
+
+    def apply(self: Mailboxes, event: Event) -> None:
+        if not (isinstance(event, MessageAccepted) and event.queue == "next_step"):
+            original(self, event)
+
+    Mailboxes.apply = apply
+
+
 def interrupts() -> None:
     def stop_nothing(self: Steering, agent: object) -> Iterable[TurnInterrupted]:
         del self, agent
@@ -145,6 +155,7 @@ RULES: dict[str, Callable[[], None]] = {
         answers,
         routes,
         steps,
+        delivery,
         interrupts,
         keeps,
         last_look,

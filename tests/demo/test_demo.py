@@ -23,7 +23,7 @@ TRANSPORTS = pytest.mark.parametrize("http", [False, True], ids=["stdio", "http"
 def essential(output: str) -> str:
     """What is said of the server, without ids, without what the human reads, and cut to a width."""
     kept = [line for line in output.splitlines() if line[:1].strip() and not line.startswith("host ")]
-    masked = re.sub(r"(agent|ask)-[0-9a-f]+", r"\1-ID", "\n".join(kept))
+    masked = re.sub(r"(agent|ask|msg)-[0-9a-f]+", r"\1-ID", "\n".join(kept))
     return "\n".join(line if len(line) <= 110 else f"{line[:109]}…" for line in masked.splitlines())
 
 
@@ -84,9 +84,40 @@ checked   the result answers each question that was asked, in order
 checked   it says what the human said, and nothing else
 checked   the human was shown the subagent's very question
 main      carries on: duplicates: The newer one
+4. A working subagent is steered
+control   says: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
+checked   nobody steers it, and it counts all twelve
+subagent  says: 1, 2, 3 (and is in the middle of a step)
+main      sends it "Three is enough. Say why you stop." by mode step
+main      calls steer_subagent
+main      gets the result {"route":"step","message_id":"msg-ID","queued_ahead":0}
+checked   it is running, so the route is step, and nothing is queued ahead
+subagent  says: I was told: "Three is enough. Say why you stop." I end here.
+checked   one to three are kept, four to twelve never run
+checked   it has read that very message, once, as main's
+checked   it quotes the instruction
+subagent  says: 1, 2, 3, 4 (and is in the middle of a step)
+main      sends it "Leave that step, it never ends." by mode turn
+main      calls steer_subagent
+main      gets the result {"route":"turn","message_id":"msg-ID","queued_ahead":0}
+checked   it is running, so the route is turn, and nothing is queued ahead
+subagent  says: I was told: "Leave that step, it never ends." I end here.
+checked   the step in flight is stopped, and one to four are kept
+checked   the message opens a turn of its own
+checked   it has read that very message, once, as main's
+checked   it quotes the instruction
+subagent  says: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 (and is in the middle of a step)
+main      sends it "Before you go: was that all?" by mode step
+main      calls steer_subagent
+main      gets the result {"route":"step","message_id":"msg-ID","queued_ahead":0}
+checked   it is running, so the route is step, and nothing is queued ahead
+subagent  says: I was told: "Before you go: was that all?" I end here.
+checked   the turn does not close: the message is read in an extra step
+checked   it has read that very message, once, as main's
+checked   it quotes the instruction
 What was seen
 checked   no agent is left alive
-5 tool calls: 3 answered, 1 KEEP_PLANNING, 1 DELEGATED_CALLER; 4 forms shown to the human; 22 claims checked,…\
+8 tool calls: 6 answered, 1 KEEP_PLANNING, 1 DELEGATED_CALLER; 4 forms shown to the human; 36 claims checked,…\
 """)
 
 
@@ -202,6 +233,7 @@ async def test_a_demo_that_checks_nothing_would_not_notice_that_the_guard_is_pat
         ("answers", "it says what the human said, and nothing else"),
         ("routes", "it is running, so the route is step"),
         ("steps", "one to three are kept, four to twelve never run"),
+        ("delivery", "one to three are kept, four to twelve never run"),
         ("interrupts", "the step in flight is stopped"),
         ("keeps", "the message opens a turn of its own"),
         ("last_look", "the turn does not close: the message is read in an extra step"),
