@@ -160,6 +160,8 @@ class Stage:
         self.bindings = _LeasedBindings()
         self.records: dict[str, Record] = {}
         self.processes: dict[str, Process] = {}
+        """The newest of each subagent."""
+        self.replaced: list[Process] = []
         self.boss_faults = Faults()
         self.boss: Agent = cast("Any", None)
         self._era = era
@@ -178,6 +180,8 @@ class Stage:
     async def start(self, name: str, *, begin: bool, remembers: bool, obedient: bool = False) -> None:
         record = self.records.setdefault(name, Record(name))
         process = Process(record, remembers=remembers, obedient=obedient)
+        if name in self.processes:
+            self.replaced.append(self.processes[name])
         self.processes[name] = process
         self._group.start_soon(lambda: process.run(self, begin=begin))
 
@@ -215,7 +219,8 @@ async def open_stage(era: str) -> AsyncGenerator[Stage]:
         async with stage.connection(stage.boss_faults) as client:
             async with Host(client, retry_delays=(0, 0, 0)).agent(agent_id="boss") as stage.boss:
                 yield stage
-                for process in stage.processes.values():
+                for process in [*stage.processes.values(), *stage.replaced]:
+                    process.faults.clear()
                     process.crash()
 
 
