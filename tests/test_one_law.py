@@ -44,8 +44,8 @@ from tests.faults import FAULTS, Faults
 from tests.requirements import requirement
 
 METHODS = [f"steersman/agents/{name}" for name in ("enter", "next", "watch", "send", "exit")]
-NAMES = ["c1", "c2", "s1", "s2"]
-"""Subagents: c for continuable, s for one-shot."""
+SLOTS = ["continuable", "one-shot"]
+"""One subagent of each kind at a time; after a one-shot one has finished, the next takes its place."""
 
 
 class _LeasedBindings:
@@ -68,7 +68,7 @@ class Record:
 
     @property
     def mode(self) -> Any:
-        return "one-shot" if self.name.startswith("s") else "continuable"
+        return self.name.partition("/")[0]
 
 
 class Process:
@@ -160,7 +160,7 @@ class Stage:
         self.bindings = _LeasedBindings()
         self.records: dict[str, Record] = {}
         self.processes: dict[str, Process] = {}
-        """The newest of each subagent."""
+        """The newest of each slot."""
         self.replaced: list[Process] = []
         self.boss_faults = Faults()
         self.boss: Agent = cast("Any", None)
@@ -177,16 +177,27 @@ class Stage:
         async with Client(way, mode="legacy" if self._era == "legacy" else "auto", cache=None) as client:
             yield client
 
-    async def start(self, name: str, *, begin: bool, remembers: bool, obedient: bool = False) -> None:
+    def name(self, slot: str) -> str:
+        """The id of the subagent that is in a slot."""
+        names = [name for name in self.records if name.startswith(slot)]
+        return names[-1] if names else f"{slot}/0"
+
+    def _next_name(self, slot: str) -> str:
+        known = self.known(self.name(slot))
+        return f"{slot}/{len(self.records)}" if known is not None and known.finished else self.name(slot)
+
+    async def start(self, slot: str, *, begin: bool, remembers: bool, obedient: bool = False) -> None:
+        name = self._next_name(slot)
         record = self.records.setdefault(name, Record(name))
         process = Process(record, remembers=remembers, obedient=obedient)
-        if name in self.processes:
-            self.replaced.append(self.processes[name])
-        self.processes[name] = process
+        if slot in self.processes:
+            self.replaced.append(self.processes[slot])
+        self.processes[slot] = process
         self._group.start_soon(lambda: process.run(self, begin=begin))
 
-    async def steer(self, name: str, mode: str, *, by_tool: bool) -> None:
+    async def steer(self, slot: str, mode: str, *, by_tool: bool) -> None:
         """Steer until a reply comes, as a host does that retries under its call's id."""
+        name = self.name(slot)
         text, key = f"message {secrets.token_hex(4)}", secrets.token_hex(8)
         if by_tool:
             arguments = {"subagent_id": name, "message": text, "mode": mode}
@@ -202,9 +213,9 @@ class Stage:
         known = self.known(name)
         return self.services.mailboxes.of(known) if known is not None else None
 
-    def lapse(self, name: str) -> None:
+    def lapse(self, slot: str) -> None:
         """Have the lease of an agent run out in the middle of whatever it does."""
-        known = self.known(name)
+        known = self.known(self.name(slot))
         if known is not None and known.current is not None:
             registry: Any = self.services.registry
             known.current.lease_end = known.current.queued_for = 0
@@ -230,100 +241,102 @@ class OneLaw(RuleBasedStateMachine):
     @initialize(era=st.sampled_from(["legacy", "modern"]))
     def open(self, era: str) -> None:
         self.driver = Driver(lambda: open_stage(era))
+        for slot in SLOTS:
+            self.start_or_replace(slot, begin=True, remembers=True)
 
     # --- what hosts do -----------------------------------------------------------------------------------------------
 
-    @rule(name=st.sampled_from(NAMES), begin=st.booleans(), remembers=st.booleans())
-    def start_or_replace(self, name: str, begin: bool, remembers: bool) -> None:
-        self.driver.do(lambda stage: stage.start(name, begin=begin, remembers=remembers))
+    @rule(slot=st.sampled_from(SLOTS), begin=st.booleans(), remembers=st.booleans())
+    def start_or_replace(self, slot: str, begin: bool, remembers: bool) -> None:
+        self.driver.do(lambda stage: stage.start(slot, begin=begin, remembers=remembers))
 
-    @rule(name=st.sampled_from(NAMES), result=st.sampled_from([True, False, False, _ModelError()]))
-    def finish_step(self, name: str, result: bool | Exception) -> None:
+    @rule(slot=st.sampled_from(SLOTS), result=st.sampled_from([True, False, False, _ModelError()]))
+    def finish_step(self, slot: str, result: bool | Exception) -> None:
         async def finish(stage: Stage) -> None:
-            if (process := stage.processes.get(name)) is not None and process.in_step:
+            if (process := stage.processes.get(slot)) is not None and process.in_step:
                 process.finish(result)
 
         self.driver.do(finish)
 
-    @rule(name=st.sampled_from(NAMES))
-    def crash(self, name: str) -> None:
+    @rule(slot=st.sampled_from(SLOTS))
+    def crash(self, slot: str) -> None:
         async def crash(stage: Stage) -> None:
-            if name in stage.processes:
-                stage.processes[name].crash()
+            if slot in stage.processes:
+                stage.processes[slot].crash()
 
         self.driver.do(crash)
 
-    @rule(name=st.sampled_from(NAMES))
-    def leave(self, name: str) -> None:
+    @rule(slot=st.sampled_from(SLOTS))
+    def leave(self, slot: str) -> None:
         """The host stops its loop in good order: its agent exits."""
 
         async def leave(stage: Stage) -> None:
-            if name in stage.processes:
-                stage.processes[name].scope.cancel()
+            if slot in stage.processes:
+                stage.processes[slot].scope.cancel()
 
         self.driver.do(leave)
 
     # --- what the steering agent does --------------------------------------------------------------------------------
 
-    @rule(name=st.sampled_from(NAMES), mode=st.sampled_from(["step", "turn"]), by_tool=st.booleans())
-    def steer(self, name: str, mode: str, by_tool: bool) -> None:
-        self.driver.do(lambda stage: stage.steer(name, mode, by_tool=by_tool))
+    @rule(slot=st.sampled_from(SLOTS), mode=st.sampled_from(["step", "turn"]), by_tool=st.booleans())
+    def steer(self, slot: str, mode: str, by_tool: bool) -> None:
+        self.driver.do(lambda stage: stage.steer(slot, mode, by_tool=by_tool))
 
-    @rule(name=st.sampled_from(NAMES), modes=st.lists(st.sampled_from(["step", "turn"]), min_size=2, max_size=4))
-    def steer_at_once(self, name: str, modes: list[str]) -> None:
+    @rule(slot=st.sampled_from(SLOTS), modes=st.lists(st.sampled_from(["step", "turn"]), min_size=2, max_size=4))
+    def steer_at_once(self, slot: str, modes: list[str]) -> None:
         async def burst(stage: Stage) -> None:
             async with anyio.create_task_group() as group:
                 for mode in modes:
-                    group.start_soon(lambda mode=mode: stage.steer(name, mode, by_tool=False))
+                    group.start_soon(lambda mode=mode: stage.steer(slot, mode, by_tool=False))
 
         self.driver.do(burst)
 
-    @rule(name=st.sampled_from(NAMES), finish=st.booleans())
-    def steer_while_a_step_ends(self, name: str, finish: bool) -> None:
+    @rule(slot=st.sampled_from(SLOTS), finish=st.booleans())
+    def steer_while_a_step_ends(self, slot: str, finish: bool) -> None:
         """Both at once, in the order in which the loop happens to take them."""
 
         async def race(stage: Stage) -> None:
-            process = stage.processes.get(name)
+            process = stage.processes.get(slot)
             async with anyio.create_task_group() as group:
-                group.start_soon(lambda: stage.steer(name, "step", by_tool=False))
+                group.start_soon(lambda: stage.steer(slot, "step", by_tool=False))
                 if process is not None and process.in_step:
                     process.finish(finish)
 
         self.driver.do(race)
 
-    @rule(name=st.sampled_from(NAMES))
-    def interrupt(self, name: str) -> None:
-        self.driver.do(lambda stage: _unless_refused(stage.boss.interrupt(name)))
+    @rule(slot=st.sampled_from(SLOTS))
+    def interrupt(self, slot: str) -> None:
+        self.driver.do(lambda stage: _unless_refused(stage.boss.interrupt(stage.name(slot))))
 
     # --- what goes wrong ---------------------------------------------------------------------------------------------
 
     @rule(
-        name=st.sampled_from([*NAMES, "boss"]),
+        slot=st.sampled_from([*SLOTS, "boss"]),
         method=st.sampled_from(METHODS),
         faults=st.lists(st.sampled_from(FAULTS), min_size=1, max_size=3),
     )
-    def plan_faults(self, name: str, method: str, faults: list[Any]) -> None:
+    def plan_faults(self, slot: str, method: str, faults: list[Any]) -> None:
         async def plan(stage: Stage) -> None:
-            if name == "boss":
+            if slot == "boss":
                 # It waits for its own replies: none of them is held back.
                 stage.boss_faults.plan(method, *(fault for fault in faults if fault != "hold reply"))
-            elif name in stage.processes:
-                stage.processes[name].faults.plan(method, *faults)
+            elif slot in stage.processes:
+                stage.processes[slot].faults.plan(method, *faults)
 
         self.driver.do(plan)
 
-    @rule(name=st.sampled_from(NAMES))
-    def release(self, name: str) -> None:
+    @rule(slot=st.sampled_from(SLOTS))
+    def release(self, slot: str) -> None:
         async def release(stage: Stage) -> None:
-            if name in stage.processes:
-                stage.processes[name].faults.release()
+            if slot in stage.processes:
+                stage.processes[slot].faults.release()
 
         self.driver.do(release)
 
-    @rule(name=st.sampled_from(NAMES))
-    def lapse(self, name: str) -> None:
+    @rule(slot=st.sampled_from(SLOTS))
+    def lapse(self, slot: str) -> None:
         async def lapse(stage: Stage) -> None:
-            stage.lapse(name)
+            stage.lapse(slot)
 
         self.driver.do(lapse)
 
@@ -347,7 +360,8 @@ class OneLaw(RuleBasedStateMachine):
     @invariant()
     def nobody_is_idle_with_something_to_read(self) -> None:
         async def check(stage: Stage) -> None:
-            for name, process in stage.processes.items():
+            for slot, process in stage.processes.items():
+                name = stage.name(slot)
                 box = stage.box(name)
                 if box is None or process.ended or process.in_step or process.faults.holding:
                     continue
@@ -369,10 +383,12 @@ class OneLaw(RuleBasedStateMachine):
 
 async def _let_everything_arrive(stage: Stage) -> None:
     stage.boss_faults.clear()
-    for name, process in list(stage.processes.items()):
+    for process in stage.replaced:
+        process.faults.clear()
+    for slot, process in list(stage.processes.items()):
         process.faults.clear()
         process.crash()
-        await stage.start(name, begin=False, remembers=True, obedient=True)
+        await stage.start(slot, begin=False, remembers=True, obedient=True)
 
 
 def _accepted(stage: Stage) -> list[MessageAccepted]:
@@ -421,6 +437,6 @@ def test_every_accepted_message_is_delivered_or_its_sender_is_told() -> None:
     run_state_machine_as_test(
         OneLaw,
         settings=settings(
-            max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )

@@ -100,7 +100,7 @@ async def _idle(what: str, served: Served) -> Figure:
     return Figure(what, used / (time.perf_counter() - started), IDLE_LIMIT)
 
 
-async def pair(wire: str, name: str) -> list[Row | Figure]:
+async def measure(wire: str, name: str) -> list[Row | Figure]:
     """Have all agents wait, steer them in turns, and then leave them alone."""
     async with serve("bare", wire) as bare, serve("steersman", wire, clients=1 + HOSTS) as ours:
         assert bare.client.protocol_version == ours.client.protocol_version == "2026-07-28"
@@ -108,20 +108,22 @@ async def pair(wire: str, name: str) -> list[Row | Figure]:
         hosts = cycle(others or [first])
         root = await first.enter()
         waiting = [_Waiting(await next(hosts).enter(owner=root)) for _ in range(AGENTS - 1)]
+        everybody = [_Waiting(root), *waiting]
+        measured: list[Row | Figure] = []
         async with anyio.create_task_group() as group:
-            for each in (_Waiting(root), *waiting):
+            for each in everybody:
                 group.start_soon(each.run)
-            for each in waiting:
+            for each in everybody:
                 await each.polls()
             what = f"steer to a waiting host, {AGENTS:,} poll / no-op, {name}"
-            row = await compare(what, _no_op(bare.client), _steer(root, waiting), limit=LIMIT)
-            figure = await _idle(f"processor time while {AGENTS:,} agents poll, {name}", ours)
+            measured.append(await compare(what, _no_op(bare.client), _steer(root, waiting), limit=LIMIT))
+            measured.append(await _idle(f"processor time while {AGENTS:,} agents poll, {name}", ours))
             group.cancel_scope.cancel()
-    return [row, figure]
+    return measured
 
 
 async def rows() -> list[Row | Figure]:
     # Each connection is an open file, here and in the server.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return [*await pair("http", "HTTP"), *await pair("stdio", "stdio")]
+    return [*await measure("http", "HTTP"), *await measure("stdio", "stdio")]

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import anyio
 import httpx2
+from anyio.abc import TaskStatus
 from mcp import Client, StdioServerParameters
 from mcp.client.session import ElicitationFnT
 from mcp.client.streamable_http import streamable_http_client
@@ -181,33 +182,51 @@ async def connect(
 ) -> AsyncGenerator[Host]:
     """Connect a host to a Steersman server.
 
-        Args:
-            target: the URL of a server (`http://127.0.0.1:7437/mcp`), the command of one to start and talk to over its
-                pipes, or a server in this very process.
-            token: for a URL the bearer token, as `steersman token new` made it.
-            elicitation: shows a form to the human and brings the answer back. Without one, agents cannot ask.
+    The connection outlives a cancellation for as long as the agents of the block need to exit.
 
-        Example:
-            ```python
-            from typing import Any
+    Args:
+        target: the URL of a server (`http://127.0.0.1:7437/mcp`), the command of one to start and talk to over its
+            pipes, or a server in this very process.
+        token: for a URL the bearer token, as `steersman token new` made it.
+        elicitation: shows a form to the human and brings the answer back. Without one, agents cannot ask.
 
-            from mcp.server.lowlevel import Server
-    from mcp.shared.exceptions import MCPError
-    from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, Request, Result
-            from steersman_client import connect
+    Example:
+        ```python
+        from typing import Any
+
+        from mcp.server.lowlevel import Server
+        from steersman_client import connect
 
 
-            async def main(server: Server[Any]) -> None:
-                async with connect(server) as host, host.agent(label="main") as agent:
-                    assert [shown["agent_id"] for shown in await host.agents()] == [agent.id]
-            ```
+        async def main(server: Server[Any]) -> None:
+            async with connect(server) as host, host.agent(label="main") as agent:
+                assert [shown["agent_id"] for shown in await host.agents()] == [agent.id]
+        ```
     """
-    async with AsyncExitStack() as stack:
-        way: Any = target
-        if isinstance(target, str):
-            headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
-            timeout = httpx2.Timeout(30, read=300)
-            http = await stack.enter_async_context(httpx2.AsyncClient(headers=headers, timeout=timeout))
-            way = streamable_http_client(target, http_client=http, max_sse_event_size=None)
-        client = await stack.enter_async_context(Client(way, elicitation_callback=elicitation))
-        yield Host(client)
+    closing = anyio.Event()
+    failure: Exception | None = None
+
+    async def keep(*, task_status: TaskStatus[Client]) -> None:
+        async with AsyncExitStack() as stack:
+            scope = stack.enter_context(anyio.CancelScope())
+            way: Any = target
+            if isinstance(target, str):
+                headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+                timeout = httpx2.Timeout(30, read=300)
+                http = await stack.enter_async_context(httpx2.AsyncClient(headers=headers, timeout=timeout))
+                way = streamable_http_client(target, http_client=http, max_sse_event_size=None)
+            client = await stack.enter_async_context(Client(way, elicitation_callback=elicitation))
+            # From here on a cancellation ends the block first.
+            scope.shield = True
+            task_status.started(client)
+            await closing.wait()
+
+    async with anyio.create_task_group() as group:
+        try:
+            yield Host(await group.start(keep))
+        except Exception as error:  # noqa: BLE001 - carried out of the task group as it is
+            failure = error
+        finally:
+            closing.set()
+    if failure is not None:
+        raise failure
