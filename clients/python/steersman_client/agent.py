@@ -17,7 +17,7 @@ from steersman_client.errors import HostMethodError, not_live
 if TYPE_CHECKING:
     from steersman_client.host import Host
 
-WATCH_SECONDS: Final = 45.0
+WATCH_SECONDS: Final = 55.0
 """How long one look at an agent's state waits; its lease, if it has one, is longer."""
 AWAY_SECONDS: Final = 5.0
 """How long an agent waits before it looks whether its connection is back."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
 
 import anyio
@@ -17,7 +17,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, Request, Result
 
-from steersman_client.agent import Agent, Mode, Outcome
+from steersman_client.agent import Agent, Mode
 from steersman_client.errors import HostMethodError
 
 _EXIT_SECONDS: Final = 10.0
@@ -153,19 +153,18 @@ class Host:
             supersede=supersede,
             plan_mode=plan_mode,
         )
-        outcome: Outcome = "aborted"
         try:
             async with AsyncExitStack() as stack:
                 if agent.lease_seconds:
                     await stack.enter_async_context(agent.attended())
                 yield agent
-            outcome = "completed"
-        except Exception:
-            outcome = "failed"
+        except BaseException as reason:
+            # Why the block ended counts, not that the server is out of reach: there the lease will run out.
+            with anyio.move_on_after(_EXIT_SECONDS, shield=True), suppress(MCPError):
+                await agent.exit("failed" if isinstance(reason, Exception) else "aborted")
             raise
-        finally:
-            with anyio.move_on_after(_EXIT_SECONDS, shield=True):
-                await agent.exit(outcome)
+        with anyio.move_on_after(_EXIT_SECONDS, shield=True):
+            await agent.exit("completed")
 
     async def agents(self) -> list[dict[str, Any]]:
         """The realm's agents as a tree, as `steersman/agents/list` has it."""
@@ -213,7 +212,11 @@ async def connect(
             if isinstance(target, str):
                 headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
                 timeout = httpx2.Timeout(30, read=300)
-                http = await stack.enter_async_context(httpx2.AsyncClient(headers=headers, timeout=timeout))
+                # Each agent that waits has two requests open.
+                limits = httpx2.Limits(max_connections=None)
+                http = await stack.enter_async_context(
+                    httpx2.AsyncClient(headers=headers, timeout=timeout, limits=limits)
+                )
                 way = streamable_http_client(target, http_client=http, max_sse_event_size=None)
             client = await stack.enter_async_context(Client(way, elicitation_callback=elicitation))
             # From here on a cancellation ends the block first.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import anyio
 
 from steersman_client.agent import Agent, At, Message, Reading, Watched
 from steersman_client.errors import HostMethodError, not_live
 
-IDLE_SECONDS = 45.0
+IDLE_SECONDS: Final = 55.0
 """How long one wait for work lasts before the next one begins."""
 
 
