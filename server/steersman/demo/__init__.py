@@ -21,6 +21,7 @@ from steersman.demo.dialog import Dialog
 from steersman.demo.narration import Narration
 from steersman.demo.people import PersonAtTerminal, ScriptedPerson
 from steersman.demo.stage import DoesNotHoldError, Stage
+from steersman.demo.steering_story import steer_a_subagent
 from steersman.demo.stories import ask_the_human, have_a_plan_reviewed, refuse_a_subagent
 from steersman_client import HostMethodError
 
@@ -105,8 +106,9 @@ async def _tell(stage: Stage) -> None:
         decisions = await ask_the_human(stage, main)
         await have_a_plan_reviewed(stage, main, decisions)
         await refuse_a_subagent(stage, main)
+        await steer_a_subagent(stage, main)
     stage.narration.heading("What was seen")
-    alive = [agent["agent_id"] for agent in await stage.agents() if agent["status"] == "live"]
+    alive = [agent["agent_id"] for agent in await stage.agents() if agent["status"] in ("live", "running", "idle")]
     stage.check(not alive, "no agent is left alive", alive)
     calls = ", ".join(f"{count} {code or 'answered'}" for code, count in stage.codes.items())
     counted = f"{stage.codes.total()} tool calls: {calls}; {stage.dialog.shown} forms shown to the human"

@@ -13,13 +13,14 @@ from rich.text import Text
 from steersman.demo.forms import Choice, Field
 from steersman.text import visible
 
-Speaker = Literal["host", "main", "subagent", "human", "checked", "FAILED", ""]
+Speaker = Literal["host", "main", "subagent", "control", "human", "checked", "FAILED", ""]
 
 _INDENT: Final = 10
 _STYLES: Final = {
     "host": "dim",
     "main": "bold cyan",
     "subagent": "bold magenta",
+    "control": "magenta",
     "human": "bold yellow",
     "checked": "green",
     "FAILED": "bold red",

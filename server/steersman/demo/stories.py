@@ -1,4 +1,4 @@
-"""The three stories of the demo. The agents' moves are scripted; what they are told is not."""
+"""The first three stories: questions and plans. The agents' moves are scripted; what they are told is not."""
 
 from __future__ import annotations
 
