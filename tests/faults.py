@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Literal
 
 import anyio
@@ -91,19 +91,19 @@ class Faults:
             async for message in read:
                 reply = message.message if isinstance(message, SessionMessage) else None
                 if not isinstance(reply, JSONRPCResponse | JSONRPCError):
-                    await to_client.send(message)
+                    await _deliver(to_client, message)
                     continue
                 _, fault = self._methods.pop(reply.id, ("", None))
                 match fault:
                     case "lose reply":
-                        await to_client.send(_given_up(reply.id))
+                        await _deliver(to_client, _given_up(reply.id))
                     case "repeat reply":
-                        await to_client.send(message)
-                        await to_client.send(message)
+                        await _deliver(to_client, message)
+                        await _deliver(to_client, message)
                     case "hold reply":
                         group.start_soon(self._pass_later, message, to_client)
                     case _:
-                        await to_client.send(message)
+                        await _deliver(to_client, message)
 
     async def _pass_later(self, message: _Message, to_client: ObjectSendStream[_Message]) -> None:
         self.holding += 1
@@ -111,6 +111,12 @@ class Faults:
             await self._held.wait()
         finally:
             self.holding -= 1
+        await _deliver(to_client, message)
+
+
+async def _deliver(to_client: ObjectSendStream[_Message], message: _Message) -> None:
+    # What comes after the client has left is read by nobody.
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         await to_client.send(message)
 
 

@@ -10,6 +10,7 @@ from mcp.shared.exceptions import MCPError
 
 from steersman.journal import AgentEntered, MessagesConfirmed, TurnClosed, TurnOpened
 from steersman_client import Agent, Host, HostMethodError, Reading
+from steersman_client.agent import At
 from tests.requirements import requirement
 from tests.world import Connect, World, over, over_http
 
@@ -61,7 +62,7 @@ async def test_whatever_does_not_fit_changes_nothing_and_tells_where_the_turn_st
             await child.next(turn=0, at="idle", after=0)
             await parent.steer(child.id, "Second.")
             before = world.journal.events
-            for turn, at, after in [
+            unfit: list[tuple[int, At, int]] = [
                 (0, "begin", 0),
                 (0, "idle", 0),
                 (0, "step", 1),
@@ -70,7 +71,8 @@ async def test_whatever_does_not_fit_changes_nothing_and_tells_where_the_turn_st
                 (0, "step", 99),
                 (1, "begin", 0),
                 (1, "idle", 0),
-            ]:
+            ]
+            for turn, at, after in unfit:
                 assert await child.next(turn=turn, at=at, after=after) == standing(1, is_open=True)
             assert world.journal.events == before
             await child.next(turn=1, at="end", after=1)
@@ -234,12 +236,17 @@ async def test_a_poll_of_a_replaced_activation_ends_and_what_comes_is_the_new_on
                     await child.next(turn=0, at="idle", after=0, wait=60)
                 refused.append(refusal.value.code)
 
+            known = world.services.registry.get("local", "child")
+            assert known is not None
+            replaced = known.current
+            assert replaced is not None
             async with anyio.create_task_group() as group:
                 group.start_soon(wait)
                 await polls(world, child)
                 again = await host.enter(agent_id="child", resume_key=child.resume_key, owner=parent, supersede=True)
                 await parent.steer("child", "For whoever lives.")
                 assert texts(await again.next(turn=0, at="idle", after=0)) == ["For whoever lives."]
+                assert replaced.open_calls == 0
             assert refused == ["CALLER_NOT_LIVE"]
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, defaultdict
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -74,7 +72,6 @@ class Turns:
         self._plan_mode = plan_mode
         self._clock = clock
         self._journal = journal
-        self._polls: defaultdict[Agent, Counter[Activation]] = defaultdict(Counter)
         self._closing = False
 
     async def entered(self, activation: Activation) -> None:
@@ -121,18 +118,15 @@ class Turns:
         """
         agent = activation.agent
         deadline = self._clock.now() + (wait if at == "idle" else 0)
-        with self._polling(activation):
-            while True:
-                changed = self._mailboxes.changed(agent)
-                self._check_live(activation)
-                if self._older_polls(activation):
-                    await changed.wait()
-                    continue
-                reading = self._take(activation, turn, at, after)
-                waits = at == "idle" and not reading.open and reading.turn == turn
-                if not waits or self._closing or self._clock.now() >= deadline:
-                    break
-                await wait_for(changed, self._clock, deadline)
+        while True:
+            changed = self._mailboxes.changed(agent)
+            # Of an activation that was replaced: woken in that moment, it takes nothing from the new one.
+            self._check_live(activation)
+            reading = self._take(activation, turn, at, after)
+            waits = at == "idle" and not reading.open and reading.turn == turn
+            if not waits or self._closing or self._clock.now() >= deadline:
+                break
+            await wait_for(changed, self._clock, deadline)
         await self._journal.append()
         return reading
 
@@ -166,26 +160,6 @@ class Turns:
     def _check_live(self, activation: Activation) -> None:
         if not self._registry.is_live(activation):
             raise HostError("CALLER_NOT_LIVE")
-
-    @contextmanager
-    def _polling(self, activation: Activation) -> Generator[None]:
-        polls = self._polls[activation.agent]
-        polls[activation] += 1
-        try:
-            yield
-        finally:
-            polls[activation] -= 1
-            if not polls[activation]:
-                del polls[activation]
-            if not polls:
-                self._polls.pop(activation.agent, None)
-            elif activation.ended:
-                # A newer activation waits for this moment.
-                self._mailboxes.ring(activation.realm, activation.id)
-
-    def _older_polls(self, activation: Activation) -> bool:
-        """Whether a poll of an activation that was replaced has not ended yet: it ends before the new one sees."""
-        return any(other is not activation for other in self._polls[activation.agent])
 
     def _take(self, activation: Activation, turn: int, at: At, after: int) -> Reading:
         agent = activation.agent

@@ -215,6 +215,38 @@ async def test_an_interrupt_between_two_steps_begins_no_further_one(connect: Con
 
 
 @requirement("loop:interrupts")
+async def test_an_interrupt_that_is_known_before_a_step_begins_lets_none_begin(connect: Connect) -> None:
+    faults = Faults()
+    with anyio.fail_after(5):
+        async with connect() as world, world.client(faults=faults) as client, world.client() as undisturbed:
+            parent = await Host(undisturbed).enter()
+            child = await Host(client).enter(owner=parent)
+            transcript: list[str] = []
+            turns: list[Any] = []
+
+            loop = TurnLoop(child, counting(transcript, 1))
+
+            async def run() -> None:
+                turns.append(await loop.turn())
+
+            faults.plan(NEXT, "hold reply", "hold reply")
+            async with anyio.create_task_group() as group:
+                group.start_soon(run)
+                for _ in range(2):
+                    # The second time it is the last look before the first step that is on its way back.
+                    while not faults.holding:
+                        await anyio.lowlevel.checkpoint()
+                    if faults.happened == 2:
+                        await parent.interrupt(child.id)
+                        while vars(loop)["_interrupted"] is None:
+                            await anyio.lowlevel.checkpoint()
+                    faults.release()
+                    while faults.holding:
+                        await anyio.lowlevel.checkpoint()
+            assert (turns[0].steps, turns[0].interrupted, transcript) == (0, True, [])
+
+
+@requirement("loop:interrupts")
 async def test_a_cancelled_host_is_not_an_interrupt(connect: Connect) -> None:
     with anyio.fail_after(5):
         async with connect() as world, world.client() as client:
@@ -323,20 +355,21 @@ async def test_each_message_is_given_once_though_replies_are_lost_and_repeated(
         async with connect() as world, world.client(faults=faults) as client, world.client() as undisturbed:
             parent = await Host(undisturbed).enter()
             host = Host(client, retry_delays=(0, 0, 0))
-            faults.plan("steersman/agents/enter", *[fault] * count)
+            planned: list[Fault] = [fault] * count
+            faults.plan("steersman/agents/enter", *planned)
             child = await host.enter(owner=parent)
             transcript: list[str] = []
             loop = TurnLoop(child, counting(transcript, 2))
-            faults.plan(NEXT, *[fault] * count)
+            faults.plan(NEXT, *planned)
             await parent.steer(child.id, "First.")
             turns = [await loop.turn()]
             for method in (NEXT, "steersman/agents/watch"):
-                faults.plan(method, *[fault] * count)
+                faults.plan(method, *planned)
             await parent.steer(child.id, "Second.")
             turns += await loop.drain()
             assert transcript == ["First.", "1", "2", "Second.", "1", "2"]
             assert [(turn.steps, turn.interrupted) for turn in turns] == [(2, False), (2, False)]
-            faults.plan("steersman/agents/exit", *[fault] * count)
+            faults.plan("steersman/agents/exit", *planned)
             await child.exit()
             assert faults.happened >= 3
 
@@ -352,6 +385,27 @@ async def test_a_message_of_the_host_whose_reply_was_lost_is_sent_once(connect: 
             receipt = await parent.steer("child", "Once.")
             reading = await child.next(turn=0, at="idle", after=0)
             assert [(message.id, message.text) for message in reading.messages] == [(receipt["message_id"], "Once.")]
+
+
+@requirement("loop:faults")
+async def test_what_the_server_hands_out_again_is_not_given_again(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anyio.fail_after(5):
+        async with connect() as world, world.client() as client:
+            parent, child = await family(Host(client))
+            await parent.steer("child", "Once.")
+            original, asked = child.next, list[str]()
+
+            async def forgetful(*, turn: int, at: Any, after: int, wait: float = 0) -> Any:
+                asked.append(at)
+                return await original(turn=turn, at=at, after=after if at == "end" else 0, wait=wait)
+
+            monkeypatch.setattr(child, "next", forgetful)
+            transcript: list[str] = []
+            await TurnLoop(child, counting(transcript, 3)).drain()
+            assert transcript == ["Once.", "1", "2", "3"]
+            assert asked.count("step") == 2
 
 
 @requirement("loop:faults")
@@ -437,9 +491,9 @@ async def test_a_loop_that_was_replaced_stops_its_step_and_says_so(connect: Conn
             async with anyio.create_task_group() as group:
                 group.start_soon(run)
                 await work.begun(1)
-                again = await host.enter(agent_id="child", resume_key=child.resume_key, owner=parent, supersede=True)
+                await host.enter(agent_id="child", resume_key=child.resume_key, owner=parent, supersede=True)
             assert (refused, work.cancelled) == (["CALLER_NOT_LIVE"], 1)
-            assert (await again.next(turn=1, at="begin", after=0)).open
+            assert (await parent.steer("child", "For the new one."))["route"] == "wakeup"
 
 
 @requirement("loop:re-entry")
