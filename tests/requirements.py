@@ -193,6 +193,11 @@ REQUIREMENTS: dict[str, Requirement] = {
         "design 10; issue 3",
     ),
     "loop:resume": Requirement("TurnLoop tells its host which stored subagent to resume.", "design 9 and 10"),
+    "connect:ways": Requirement("The same host runs in memory, over pipes and over HTTP.", "design 10; issue 3"),
+    "connect:ends": Requirement(
+        "Agents exit on every way out of a connection, and what was raised comes out as it is.", "design 10; issue 3"
+    ),
+    "connect:many": Requirement("A host may have as many agents that wait as it likes.", "issue 3"),
     "loop:lease": Requirement("An agent lives as long as its block.", "design 7 and 10"),
     "http:bearer": Requirement(
         "HTTP serves nobody without a token it knows; a revoked token stops at once.", "design 6; MCP authorization"

@@ -7,12 +7,13 @@ Works the same in memory, over a pipe and over HTTP, in both eras of MCP:
 """
 
 from steersman_client.agent import Agent, Message, Reading, Watched
-from steersman_client.errors import HostMethodError
+from steersman_client.errors import ConnectError, HostMethodError
 from steersman_client.host import Host, connect
 from steersman_client.turns import Step, StepFunction, Turn, TurnLoop
 
 __all__ = [
     "Agent",
+    "ConnectError",
     "Host",
     "HostMethodError",
     "Message",

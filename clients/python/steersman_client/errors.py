@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 
 class HostMethodError(Exception):
@@ -18,6 +18,23 @@ class HostMethodError(Exception):
         super().__init__(f"{data['code']}: {data['message']}")
         self.code: str = data["code"]
         self.data = data
+
+
+class ConnectError(Exception):
+    """No connection to a server came about. The message says to what, and why."""
+
+    def __init__(self, target: str, reason: Exception, statuses: Sequence[int] = ()) -> None:
+        leaf = reason
+        while isinstance(leaf, ExceptionGroup):
+            leaf = cast("ExceptionGroup[Exception]", leaf).exceptions[0]
+        super().__init__(f"Cannot connect to {target}: {type(leaf).__name__}: {leaf}{_hint(statuses)}")
+
+
+def _hint(statuses: Sequence[int]) -> str:
+    """What the SDK does not say of a server that answered and refused."""
+    if 401 in statuses:
+        return " (HTTP 401: the server did not take the token)"
+    return f" (HTTP {statuses[-1]})" if statuses else ""
 
 
 def not_live() -> HostMethodError:

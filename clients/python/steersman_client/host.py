@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
@@ -18,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, Request, Result
 
 from steersman_client.agent import Agent, Mode
-from steersman_client.errors import HostMethodError
+from steersman_client.errors import ConnectError, HostMethodError
 
 _EXIT_SECONDS: Final = 10.0
 _HOST_ERROR: Final = 4001
@@ -189,6 +190,9 @@ async def connect(
         token: for a URL the bearer token, as `steersman token new` made it.
         elicitation: shows a form to the human and brings the answer back. Without one, agents cannot ask.
 
+    Raises:
+        ConnectError: no connection came about.
+
     Example:
         ```python
         from typing import Any
@@ -204,19 +208,14 @@ async def connect(
     """
     closing = anyio.Event()
     failure: Exception | None = None
+    refused: list[int] = []
 
     async def keep(*, task_status: TaskStatus[Client]) -> None:
         async with AsyncExitStack() as stack:
             scope = stack.enter_context(anyio.CancelScope())
             way: Any = target
             if isinstance(target, str):
-                headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
-                timeout = httpx2.Timeout(30, read=300)
-                # Each agent that waits has two requests open.
-                limits = httpx2.Limits(max_connections=None)
-                http = await stack.enter_async_context(
-                    httpx2.AsyncClient(headers=headers, timeout=timeout, limits=limits)
-                )
+                http = await stack.enter_async_context(_http_client(token, refused))
                 way = streamable_http_client(target, http_client=http, max_sse_event_size=None)
             client = await stack.enter_async_context(Client(way, elicitation_callback=elicitation))
             # From here on a cancellation ends the block first.
@@ -226,10 +225,35 @@ async def connect(
 
     async with anyio.create_task_group() as group:
         try:
-            yield Host(await group.start(keep))
+            try:
+                client: Client = await group.start(keep)
+            except Exception as error:
+                raise ConnectError(_spell(target), error, refused) from error
+            yield Host(client)
         except Exception as error:  # noqa: BLE001 - carried out of the task group as it is
             failure = error
         finally:
             closing.set()
     if failure is not None:
         raise failure
+
+
+def _http_client(token: str | None, refused: list[int]) -> httpx2.AsyncClient:
+    """A client for one server; the statuses with which it refuses something go into `refused`."""
+
+    async def note(response: httpx2.Response) -> None:
+        if response.is_client_error:
+            refused.append(response.status_code)
+
+    return httpx2.AsyncClient(
+        headers={"Authorization": f"Bearer {token}"} if token is not None else {},
+        timeout=httpx2.Timeout(30, read=300),
+        limits=httpx2.Limits(max_connections=None),  # each agent that waits has two requests open
+        event_hooks={"response": [note]},
+    )
+
+
+def _spell(target: str | StdioServerParameters | Server[Any]) -> str:
+    if isinstance(target, StdioServerParameters):
+        return shlex.join([target.command, *target.args])
+    return target if isinstance(target, str) else target.name
