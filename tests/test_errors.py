@@ -26,8 +26,6 @@ pytestmark = pytest.mark.anyio
 ASK: dict[str, Any] = {"questions": [{"id": "q", "question": "Which?", "options": [{"label": "A"}, {"label": "B"}]}]}
 PLAN = {"plan": "# Plan\nDo it."}
 
-LATER = {"SUBAGENT_FINISHED", "SUBAGENT_CLOSING"}
-"""Codes that steering reaches, which this version does not have yet."""
 NOT_BY_TOOLS = {"AGENT_LIVE", "RESUME_KEY_REQUIRED", "AGENT_FINISHED", "BAD_INTENT"}
 """Codes that host methods reach, and one that only callers in Python can."""
 
@@ -64,6 +62,12 @@ async def test_every_code_is_reached_over_the_wire_with_its_text_in_both_parts(c
             note(await client.call_tool(ask, ASK))
             note(await agent.call_tool(plan, PLAN))
             note(await agent.call_tool("steer_subagent", {"subagent_id": "x", "message": "y"}))
+            once = await host.enter(owner=agent, mode="one-shot")
+            await once.next(turn=0, at="begin", after=0)
+            await once.next(turn=1, at="end", after=0)
+            note(await agent.call_tool("steer_subagent", {"subagent_id": once.id, "message": "y"}))
+            await once.exit()
+            note(await agent.call_tool("steer_subagent", {"subagent_id": once.id, "message": "y"}))
             note(await formless.call_tool(ask, ASK, meta=agent.meta))
             await agent.set_plan_mode(True)
             note(await agent.call_tool(plan, {"plan": "#"}))
@@ -96,7 +100,7 @@ async def test_every_code_is_reached_over_the_wire_with_its_text_in_both_parts(c
                 note(await agent.call_tool(ask, ASK))
                 group.start_soon(respond, "withdraw")
                 note(await agent.call_tool(ask, ASK))
-    assert reached.keys() == load("errors")["codes"].keys() - LATER - NOT_BY_TOOLS - {"INTERNAL_ERROR"}
+    assert reached.keys() == load("errors")["codes"].keys() - NOT_BY_TOOLS - {"INTERNAL_ERROR"}
     assert reached == snapshot(
         {
             "INVALID_ARGUMENTS": "ToolError: The arguments do not fit: found nothing under 'questions'; allowed is an object that has it.",
@@ -106,6 +110,8 @@ async def test_every_code_is_reached_over_the_wire_with_its_text_in_both_parts(c
             "CALLER_NOT_LIVE": "UserQuestionError: No live agent stands behind this call: it names none, or its agent has ended or was replaced. Nothing was done. What the call was for belongs in the agent's final result.",
             "NOT_IN_PLAN_MODE": "PlanModeError: Plan mode is not on, so there is no plan to review. The human or the host turns it on.",
             "UNKNOWN_SUBAGENT": 'SubagentError: The caller has no direct subagent of that id. Its direct subagents: [{"id":"child-1","label":"child","status":"live"}]',
+            "SUBAGENT_CLOSING": "SubagentError: The subagent's host is taking it down. The message was not accepted.",
+            "SUBAGENT_FINISHED": "SubagentError: The subagent has finished its one task and takes no more messages. Nothing was started.",
             "NO_PROVIDER": "UserQuestionError: Nothing can reach the human: this host did not declare the elicitation capability. The question was not asked and nothing was decided.",
             "INVALID_PLAN": "PlanModeError: The plan is not one that can be reviewed: its first line is not a # heading with a title. The human was not asked, and plan mode stays on.",
             "KEEP_PLANNING": "PlanModeError: The human did not approve the plan. Plan mode stays on. Their words: more {detail}",

@@ -33,6 +33,8 @@ def failures(mutant: str | None, *tests: str) -> int:
         ("no_answer_check", "test_answers.py"),
         ("no_approval_rule", "test_plans.py"),
         ("changed_word", "test_contract.py"),
+        ("no_last_look", "test_steering.py"),
+        ("no_notice", "test_steering.py"),
     ],
 )
 def test_the_suite_goes_red_without_the_rule_and_is_green_with_it(mutant: str, test: str) -> None:

@@ -481,6 +481,19 @@ async def test_a_finished_sender_is_told_nothing_and_its_own_notices_end_with_it
             assert await notices(root) == []
 
 
+@requirement("steer:missed")
+async def test_what_was_accepted_from_an_owner_that_exits_is_read_all_the_same(connect: Connect) -> None:
+    with anyio.fail_after(5):
+        async with connect() as world, world.client() as client:
+            parent = await Host(client).enter()
+            child = await Host(client).enter(owner=parent)
+            await child.next(turn=0, at="begin", after=0)
+            await steer(parent, child.id, "My last word.")
+            await parent.exit()
+            reading = await child.next(turn=1, at="step", after=0)
+            assert [(message.text, message.agent_id) for message in reading.messages] == [("My last word.", parent.id)]
+
+
 # --- the host's own methods ------------------------------------------------------------------------------------------
 
 

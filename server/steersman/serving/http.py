@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final, cast
 
 import anyio
@@ -118,6 +118,7 @@ async def serve_http(app: Starlette, services: Services, *, host: str, port: int
     Raises:
         ServingError: the address cannot be listened on.
     """
+    _allow_many_connections()
     listener = _listen(host, port)
     url = f"http://{_bracketed(host)}:{listener.getsockname()[1]}{PATH}"
     config = uvicorn.Config(
@@ -222,6 +223,16 @@ def _transport_security(host: str, port: int, allow_hosts: Sequence[str]) -> Tra
         hosts.append(f"{_bracketed(host)}:{port or '*'}")
     origins = [f"http://{each}" for each in hosts] + [f"https://{each}" for each in hosts]
     return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
+
+
+def _allow_many_connections() -> None:
+    """Let the process have as many files open as it may: each agent that waits for work is a connection or two."""
+    if sys.platform != "win32":
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with suppress(OSError, ValueError):  # some systems name a limit that they do not grant
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _listen(host: str, port: int) -> socket.socket:
