@@ -291,6 +291,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "serving:signals": Requirement(
         "SIGINT and SIGTERM end a server cleanly, with its questions withdrawn.", "issue 2, point 7"
     ),
+    "serving:connections": Requirement(
+        "A server over HTTP may hold a connection for each agent that waits.", "issue 3"
+    ),
     "serving:guard": Requirement(
         "Over HTTP a client that leaves ends its call, and one request id is in flight once.", "design 8; mcp-sdk"
     ),

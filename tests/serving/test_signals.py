@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult
 
+from steersman_client import connect
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -102,6 +104,40 @@ async def listening(started: subprocess.Popen[str]) -> str:
             if found := re.search(r"http://\S+", line):
                 return found[0]
     raise AssertionError("the server ended before it listened")
+
+
+@requirement("serving:connections")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the limits of a process from /proc")
+async def test_an_http_server_may_hold_as_many_connections_as_the_system_lets_it(tmp_path: Path) -> None:
+    def lower() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, 512))
+
+    async with process(tmp_path, "serve", "--port", "0", preexec_fn=lower) as started:
+        await listening(started)
+        limits = await anyio.Path(f"/proc/{started.pid}/limits").read_text()
+        assert re.search(r"Max open files +512 +512 ", limits)
+
+
+@requirement("serving:signals")
+@both_signals
+async def test_a_server_with_agents_that_wait_for_work_ends_at_once(tmp_path: Path, number: signal.Signals) -> None:
+    async with process(tmp_path, "serve", "--port", "0") as started:
+        async with connect(await listening(started), token=token_of(tmp_path)) as host:
+            agent = await host.enter()
+            ended: list[bool] = []
+
+            async def wait(seen: int) -> None:
+                ended.append((await agent.watch(seen=seen, wait=60)).waiting == 0)
+
+            version = (await agent.watch(seen=0)).version
+            async with anyio.create_task_group() as group:
+                group.start_soon(wait, version)
+                await anyio.wait_all_tasks_blocked()
+                for _ in range(3):
+                    await host.agents()  # sent later, answered before: the watch waits in the server
+                started.send_signal(number)
+                assert await exit_code(started) == 0
+            assert ended == [True]
 
 
 def token_of(tmp_path: Path) -> str:
