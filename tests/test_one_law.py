@@ -218,8 +218,7 @@ class Stage:
         known = self.known(self.name(slot))
         if known is not None and known.current is not None:
             registry: Any = self.services.registry
-            known.current.lease_end = known.current.queued_for = 0
-            registry._queue(known.current)
+            registry._leases.expire_at(known.current, 0)
             assert known.current is None or not registry.is_live(known.current)
 
 

@@ -10,8 +10,6 @@ credentials.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import secrets
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -21,6 +19,7 @@ from typing import Final, Literal
 from steersman.clock import Clock
 from steersman.credentials import new_secret, secret_hash
 from steersman.errors import HostError, ToolError
+from steersman.leases import NEVER, LeaseQueue
 from steersman.text import visible
 
 LEASE_SECONDS: Final = 90.0
@@ -29,7 +28,6 @@ UNANSWERED_LEASE_SECONDS: Final = 24 * 3600.0
 """The same while a question waits that its host shows between two requests (docs/decisions/0002)."""
 MAX_OPEN_CALLS: Final = 256
 
-_NEVER: Final = float("inf")
 PROFILE_NAMESPACES: Final = ("claude:", "codex:")
 
 Profile = Literal["codex"]
@@ -97,8 +95,8 @@ class Activation:
     open_calls: int = 0
     unanswered: int = 0
     """Questions that wait for the human between two requests."""
-    lease_end: float = _NEVER
-    queued_for: float = _NEVER
+    lease_end: float = NEVER
+    queued_for: float = NEVER
     """The moment at which the lease queue looks at it next."""
 
     @property
@@ -127,8 +125,7 @@ class AgentRegistry:
         self._agents: dict[tuple[str, str], Agent] = {}
         self._by_credential: dict[str, Activation] = {}
         self._live: dict[Activation, None] = {}
-        self._lease_queue: list[tuple[float, int, Activation]] = []
-        self._order = itertools.count()
+        self._leases: LeaseQueue[Activation] = LeaseQueue()
         self._orphans: dict[tuple[str, str], list[Agent]] = {}
         self._listeners: list[Callable[[Activation], None]] = []
         self._nobody = Activation(
@@ -305,7 +302,7 @@ class AgentRegistry:
             reason = f"the agent has {activation.open_calls} open calls; allowed are {MAX_OPEN_CALLS}."
             raise ToolError("LIMIT_EXCEEDED", reason=reason)
         activation.open_calls += 1
-        activation.lease_end = _NEVER
+        activation.lease_end = NEVER
         try:
             yield
         finally:
@@ -377,34 +374,15 @@ class AgentRegistry:
         self._end(activation)
 
     def _start_lease(self, activation: Activation) -> None:
-        if not activation.leased or activation.ended or activation.open_calls:
-            return
-        seconds = UNANSWERED_LEASE_SECONDS if activation.unanswered else LEASE_SECONDS
-        activation.lease_end = self._clock.now() + seconds
-        if activation.lease_end < activation.queued_for:
-            self._queue(activation)
-
-    def _queue(self, activation: Activation) -> None:
-        activation.queued_for = activation.lease_end
-        heapq.heappush(self._lease_queue, (activation.queued_for, next(self._order), activation))
+        if activation.leased and not activation.ended and not activation.open_calls:
+            seconds = UNANSWERED_LEASE_SECONDS if activation.unanswered else LEASE_SECONDS
+            self._leases.expire_at(activation, self._clock.now() + seconds)
 
     def _lapse(self) -> None:
-        """End the activations whose lease ran out.
-
-        The queue may hold an activation for a moment that its lease has outgrown, or been cut short of; an entry
-        counts only if it is the one that the activation was queued for last.
-        """
-        now = self._clock.now()
-        while self._lease_queue and self._lease_queue[0][0] <= now:
-            moment, _, activation = heapq.heappop(self._lease_queue)
-            if moment != activation.queued_for or activation.ended:
-                continue
-            activation.queued_for = _NEVER
-            if activation.lease_end <= now:
-                # Not finished: its host may only have been slow, and has the key to enter it again.
-                self._end(activation)
-            elif activation.lease_end < _NEVER:
-                self._queue(activation)
+        """End the activations whose lease ran out."""
+        for activation in self._leases.lapsed(self._clock.now()):
+            # Not finished: its host may only have been slow, and has the key to enter it again.
+            self._end(activation)
 
 
 def _check_names(agent_id: str | None, resume_key: str | None) -> None:

@@ -456,8 +456,7 @@ async def lapse(world: World, agent: Agent) -> None:
     assert found is not None
     activation = found.current
     assert activation is not None
-    activation.lease_end = activation.queued_for = 0
-    world.services.registry._queue(activation)  # pyright: ignore[reportPrivateUsage]
+    world.services.registry._leases.expire_at(activation, 0)  # pyright: ignore[reportPrivateUsage]
     assert not world.services.registry.is_live(activation)
 
 
