@@ -78,7 +78,7 @@ async def test_the_plain_loop_in_the_documentation_reads_what_it_is_sent() -> No
 
             async def complete(transcript: list[dict[str, Any]]) -> dict[str, Any]:
                 if len(transcript) == 1:
-                    await main.steer(subagent.id, "Only the tests.")
+                    await main.send(subagent.id, "Only the tests.")
                     return {"text": "", "calls": [{"id": "1", "name": "look", "arguments": {}}]}
                 return {"text": f"read: {transcript[-1]['content']}", "calls": []}
 

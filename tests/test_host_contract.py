@@ -102,7 +102,7 @@ async def test_every_result_is_what_the_file_says(connect: Connect) -> None:
                 "noop",
             ]
             assert (await again.next(turn=0, at="begin", after=0)).open
-            await again.steer(child.id, "More.")
+            await again.send(child.id, "More.")
             await again.interrupt(child.id)
             await child.watch(seen=0)
             assert [message.text for message in (await child.next(turn=0, at="idle", after=0)).messages] == ["More."]

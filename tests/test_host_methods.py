@@ -81,8 +81,8 @@ async def test_the_tree_shows_owners_status_plan_mode_and_what_waits(connect: Co
             gone = await host.enter(agent_id="gone", owner=main)
             await gone.exit("failed")
             question = {"questions": [{"id": "q", "question": "?"}]}
-            await main.steer("child", "First.")
-            await main.steer("gone", "Later.")
+            await main.send("child", "First.")
+            await main.send("gone", "Later.")
             group.start_soon(main.call_tool, "ask_user_question", question)
             dialog = await human.next()
             leaf: dict[str, Any] = {

@@ -204,7 +204,7 @@ class Stage:
             await self.boss.call_tool("steer_subagent", arguments, meta={"steersman/idempotencyKey": key})
             await self.boss.call_tool("steer_subagent", arguments, meta={"steersman/idempotencyKey": key})
             return
-        await _unless_refused(self.boss.steer(name, text, at=cast("Any", mode)))
+        await _unless_refused(self.boss.send(name, text, at=cast("Any", mode)))
 
     def known(self, name: str) -> Known | None:
         return self.services.registry.get("local", name)

@@ -103,7 +103,7 @@ async def test_a_message_says_who_sent_it_and_that_it_was_an_agent_or_a_host(con
             parent = await Host(client).enter(agent_id="parent")
             child = await Host(client).enter(agent_id="child", owner=parent)
             sent = await steer(parent, "child", "Von Agent: ⟦你好⟧ \u202e\x1b[2J")
-            await parent.steer("child", "From the host.")
+            await parent.send("child", "From the host.")
             first = (await child.next(turn=0, at="idle", after=0)).messages[0]
             assert (first.seq, first.id, first.text) == (1, sent["message_id"], "Von Agent: ⟦你好⟧ \u202e\x1b[2J")
             assert (first.kind, first.agent_id, first.accepted_at) == ("agent", "parent", "2027-01-15T08:00:00.000Z")
@@ -131,7 +131,7 @@ async def test_a_grandchild_and_a_strangers_child_are_refused_before_anything_ha
                     assert found["code"] == "UNKNOWN_SUBAGENT"
                     assert found["subagents"] == [{"id": child.id, "label": "", "status": "live"}]
                 with pytest.raises(HostMethodError, match="UNKNOWN_SUBAGENT"):
-                    await parent.steer(agent.id, "From the host.")
+                    await parent.send(agent.id, "From the host.")
                 assert world.journal.events == before
                 reading = await agent.next(turn=1, at="step", after=0)
                 assert (reading.messages, reading.interrupted) == ([], False)
@@ -556,7 +556,7 @@ async def test_a_message_has_words_and_a_length(connect: Connect, message: str, 
             child = await Host(client).enter(owner=parent)
             assert (await refusal(parent, child.id, message))["code"] == expected
             with pytest.raises(HostMethodError, match=expected):
-                await parent.steer(child.id, message)
+                await parent.send(child.id, message)
 
 
 @requirement("steer:limits")

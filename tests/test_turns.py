@@ -58,9 +58,9 @@ async def test_whatever_does_not_fit_changes_nothing_and_tells_where_the_turn_st
     with anyio.fail_after(5):
         async with connect() as world, world.client() as client:
             parent, child = await family(Host(client))
-            await parent.steer(child.id, "First.")
+            await parent.send(child.id, "First.")
             await child.next(turn=0, at="idle", after=0)
-            await parent.steer(child.id, "Second.")
+            await parent.send(child.id, "Second.")
             before = world.journal.events
             unfit: list[tuple[int, At, int]] = [
                 (0, "begin", 0),
@@ -88,13 +88,13 @@ async def test_what_a_lost_reply_brought_comes_again_under_its_number(connect: C
     with anyio.fail_after(5):
         async with connect() as world, world.client() as client:
             parent, child = await family(Host(client))
-            await parent.steer(child.id, "First.")
+            await parent.send(child.id, "First.")
             lost = await child.next(turn=0, at="idle", after=0)
             assert await child.next(turn=0, at="idle", after=0) == standing(1, is_open=True)
             again = await child.next(turn=1, at="step", after=0)
             assert again.messages == lost.messages
 
-            await parent.steer(child.id, "Second.")
+            await parent.send(child.id, "Second.")
             lost = await child.next(turn=1, at="step", after=1)
             again = await child.next(turn=1, at="end", after=1)
             assert (again.open, again.messages) == (True, lost.messages)
@@ -113,7 +113,7 @@ async def test_only_the_highest_number_ever_named_counts(connect: Connect) -> No
             parent, child = await family(Host(client))
             await child.next(turn=0, at="begin", after=0)
             for name in ("A", "B", "C"):
-                await parent.steer(child.id, name)
+                await parent.send(child.id, name)
             assert texts(await child.next(turn=1, at="step", after=0)) == ["A", "B", "C"]
             assert texts(await child.next(turn=1, at="step", after=1)) == ["B", "C"]
             assert texts(await child.next(turn=1, at="step", after=0)) == ["B", "C"]
@@ -128,7 +128,7 @@ async def test_a_number_that_was_never_handed_out_is_refused(connect: Connect, a
     with anyio.fail_after(5):
         async with connect() as world, world.client() as client:
             parent, child = await family(Host(client))
-            await parent.steer(child.id, "A")
+            await parent.send(child.id, "A")
             with pytest.raises(HostMethodError, match=r"INVALID_ARGUMENTS: .*at after, found 1; .*0 to 0"):
                 await child.next(turn=0, at=at, after=1)
             assert texts(await child.next(turn=0, at="idle", after=0)) == ["A"]
@@ -148,7 +148,7 @@ async def test_an_idle_agent_is_woken_by_what_comes(connect: Connect) -> None:
                 group.start_soon(wait)
                 await polls(world, child)
                 assert readings == []
-                await parent.steer(child.id, "Wake up.")
+                await parent.send(child.id, "Wake up.")
             assert texts(readings[0]) == ["Wake up."]
 
 
@@ -183,7 +183,7 @@ async def test_an_idle_agent_is_not_woken_by_a_notice_and_one_poll_alone_opens_t
             root = await host.enter()
             child = await host.enter(owner=root)
             gone = await host.enter(owner=child, mode="one-shot")
-            await child.steer(gone.id, "In vain.")
+            await child.send(gone.id, "In vain.")
             readings: list[Reading] = []
 
             async def wait() -> None:
@@ -196,7 +196,7 @@ async def test_an_idle_agent_is_not_woken_by_a_notice_and_one_poll_alone_opens_t
                 await gone.exit()
                 await anyio.wait_all_tasks_blocked()
                 assert readings == []
-                await root.steer(child.id, "Wake up.")
+                await root.send(child.id, "Wake up.")
             assert sorted(len(reading.messages) for reading in readings) == [0, 2]
             assert [(reading.turn, reading.open) for reading in readings] == [(1, True)] * 2
 
@@ -244,7 +244,7 @@ async def test_a_poll_of_a_replaced_activation_ends_and_what_comes_is_the_new_on
                 group.start_soon(wait)
                 await polls(world, child)
                 again = await host.enter(agent_id="child", resume_key=child.resume_key, owner=parent, supersede=True)
-                await parent.steer("child", "For whoever lives.")
+                await parent.send("child", "For whoever lives.")
                 assert texts(await again.next(turn=0, at="idle", after=0)) == ["For whoever lives."]
                 assert replaced.open_calls == 0
             assert refused == ["CALLER_NOT_LIVE"]
@@ -257,7 +257,7 @@ async def test_a_turn_that_an_activation_left_open_is_closed_for_the_next_one(co
             host = Host(client)
             parent, child = await family(host)
             await child.next(turn=0, at="begin", after=0)
-            await parent.steer("child", "In the middle.")
+            await parent.send("child", "In the middle.")
             await parent.interrupt("child")
             again = await host.enter(agent_id="child", resume_key=child.resume_key, owner=parent, supersede=True)
             with pytest.raises(HostMethodError, match="CALLER_NOT_LIVE"):
@@ -326,7 +326,7 @@ async def test_a_watch_returns_when_the_state_is_not_the_one_that_was_seen(conne
                 group.start_soon(watch)
                 await arrived[0].wait()
                 await child.next(turn=0, at="begin", after=0)
-                await parent.steer("child", "A")
+                await parent.send("child", "A")
                 await arrived[1].wait()
                 await parent.interrupt("child")
                 await arrived[2].wait()
@@ -351,7 +351,7 @@ async def test_a_watch_tells_the_owner_whom_to_resume(connect: Connect) -> None:
             async with anyio.create_task_group() as group:
                 group.start_soon(watch, version)
                 await polls(world, parent)
-                await parent.steer("child", "Come back.")
+                await parent.send("child", "Come back.")
             version = (await parent.watch(seen=0)).version
             async with anyio.create_task_group() as group:
                 group.start_soon(watch, version)
@@ -428,16 +428,16 @@ async def test_a_lease_that_runs_out_during_a_step_leaves_the_message_for_the_ne
         async with connect() as world, world.client() as client:
             host = Host(client)
             parent, child = await family(host, mode="one-shot")
-            await parent.steer("child", "First.")
+            await parent.send("child", "First.")
             assert texts(await child.next(turn=0, at="idle", after=0)) == ["First."]
             world.clock.advance(60)
-            await parent.steer("child", "Second.")
+            await parent.send("child", "Second.")
             world.clock.advance(60)
             with pytest.raises(HostMethodError, match="CALLER_NOT_LIVE"):
                 await child.next(turn=1, at="step", after=1)
             # It did not end by itself: it may be entered again, and its owner's host is told so.
             assert (await parent.watch(seen=0)).resume == ["child"]
-            assert (await parent.steer("child", "Third."))["route"] == "cold-resume"
+            assert (await parent.send("child", "Third."))["route"] == "cold-resume"
             again = await host.enter(agent_id="child", resume_key=child.resume_key, owner=parent)
             reading = await again.next(turn=1, at="idle", after=1)
             assert texts(reading) == ["Second.", "Third."]
@@ -451,7 +451,7 @@ async def test_a_wall_clock_that_jumps_changes_what_is_shown_and_nothing_else(co
             await child.next(turn=0, at="begin", after=0)
             for name, jump in (("A", 0.0), ("B", 86_400.5), ("C", -172_800.0)):
                 world.clock.wall += jump
-                await parent.steer("child", name)
+                await parent.send("child", name)
             reading = await child.next(turn=1, at="step", after=0)
             assert [(message.text, message.accepted_at) for message in reading.messages] == [
                 ("A", "2027-01-15T08:00:00.000Z"),

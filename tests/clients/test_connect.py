@@ -65,7 +65,7 @@ async def talk(host: Host) -> None:
         declined = await main.call_tool("ask_user_question", ASK)
         refused = await helper.call_tool("ask_user_question", ASK)
         assert [code(result) for result in (declined, refused)] == ["ASK_DECLINED", "DELEGATED_CALLER"]
-        await main.steer(helper.id, "Look here.")
+        await main.send(helper.id, "Look here.")
         await TurnLoop(helper, step).drain()
     assert transcript == ["Look here."]
     assert {agent["status"] for agent in await host.agents()} == {"stored"}

@@ -86,7 +86,7 @@ async def test_a_steer_is_read_before_the_next_step_and_the_finished_ones_are_ke
             await work.begun(1)
             work.finish(True)
             await work.begun(2)
-            await parent.steer("child", "Stop at two.")
+            await parent.send("child", "Stop at two.")
             assert work.transcript == []
             work.finish(True)
             step = await work.begun(3)
@@ -103,7 +103,7 @@ async def test_what_arrives_at_the_last_moment_is_read_in_an_extra_step(connect:
             work = Work()
             group.start_soon(TurnLoop(child, work).turn)
             await work.begun(1)
-            await parent.steer("child", "One more thing.")
+            await parent.send("child", "One more thing.")
             work.finish(False)
             step = await work.begun(2)
             assert (step.turn, step.number, work.transcript) == (1, 2, ["One more thing."])
@@ -119,7 +119,7 @@ async def test_a_loop_waits_for_work_and_runs_a_turn_for_each_message(connect: C
             async with anyio.create_task_group() as group:
                 group.start_soon(TurnLoop(child, counting(transcript, 1)).run)
                 for name in ("A", "B", "C"):
-                    await parent.steer("child", name)
+                    await parent.send("child", name)
                 while len(transcript) < 6:
                     await anyio.lowlevel.checkpoint()
                 group.cancel_scope.cancel()
@@ -137,7 +137,7 @@ async def test_drain_runs_what_waits_and_returns(connect: Connect) -> None:
             assert (turn.number, turn.steps, turn.interrupted) == (1, 2, False)
             assert await loop.drain() == []
             with pytest.raises(HostMethodError, match="SUBAGENT_CLOSING"):
-                await parent.steer("child", "Too late.")
+                await parent.send("child", "Too late.")
 
 
 @requirement("loop:steps")
@@ -165,10 +165,10 @@ async def test_a_turn_steer_cancels_the_step_in_flight_and_opens_a_turn(connect:
             work = Work()
             async with anyio.create_task_group() as group:
                 group.start_soon(TurnLoop(child, work).run)
-                await parent.steer("child", "Count.")
+                await parent.send("child", "Count.")
                 await work.begun(1)
-                await parent.steer("child", "A note.")
-                await parent.steer("child", "Stop, and do this.", at="turn")
+                await parent.send("child", "A note.")
+                await parent.send("child", "Stop, and do this.", at="turn")
                 step = await work.begun(2)
                 assert (work.cancelled, step.turn, step.number) == (1, 2, 1)
                 assert work.transcript == ["Count.", "A note.", "Stop, and do this."]
@@ -257,7 +257,7 @@ async def test_a_cancelled_host_is_not_an_interrupt(connect: Connect) -> None:
                 await work.begun(1)
                 group.cancel_scope.cancel()
             assert work.cancelled == 1
-            assert (await parent.steer("child", "Still there?"))["route"] == "step"
+            assert (await parent.send("child", "Still there?"))["route"] == "step"
 
 
 # --- ways to end -----------------------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ async def test_however_a_turn_ends_what_waits_is_read_later_or_reported_missed(c
                             group.start_soon(run)
                             await work.begun(1)
                             for name in ("A", "B"):
-                                receipt = await parent.steer(end, name)
+                                receipt = await parent.send(end, name)
                                 sent.append(receipt["message_id"])
                             match end:
                                 case "done":
@@ -323,7 +323,7 @@ async def test_a_failed_step_may_be_run_again_and_the_loop_goes_on_in_its_turn(c
 
             group.start_soon(run)
             await work.begun(1)
-            await parent.steer("child", "Meanwhile.")
+            await parent.send("child", "Meanwhile.")
             work.finish(RuntimeError("overloaded"))
             step = await work.begun(2)
             assert (step.turn, work.transcript) == (1, ["Meanwhile."])
@@ -361,11 +361,11 @@ async def test_each_message_is_given_once_though_replies_are_lost_and_repeated(
             transcript: list[str] = []
             loop = TurnLoop(child, counting(transcript, 2))
             faults.plan(NEXT, *planned)
-            await parent.steer(child.id, "First.")
+            await parent.send(child.id, "First.")
             turns = [await loop.turn()]
             for method in (NEXT, "steersman/agents/watch"):
                 faults.plan(method, *planned)
-            await parent.steer(child.id, "Second.")
+            await parent.send(child.id, "Second.")
             turns += await loop.drain()
             assert transcript == ["First.", "1", "2", "Second.", "1", "2"]
             assert [(turn.steps, turn.interrupted) for turn in turns] == [(2, False), (2, False)]
@@ -382,7 +382,7 @@ async def test_a_message_of_the_host_whose_reply_was_lost_is_sent_once(connect: 
         async with connect() as world, world.client(faults=faults) as client:
             parent, child = await family(Host(client, retry_delays=(0, 0)))
             faults.plan("steersman/agents/send", fault, fault)
-            receipt = await parent.steer("child", "Once.")
+            receipt = await parent.send("child", "Once.")
             reading = await child.next(turn=0, at="idle", after=0)
             assert [(message.id, message.text) for message in reading.messages] == [(receipt["message_id"], "Once.")]
 
@@ -394,7 +394,7 @@ async def test_what_the_server_hands_out_again_is_not_given_again(
     with anyio.fail_after(5):
         async with connect() as world, world.client() as client:
             parent, child = await family(Host(client))
-            await parent.steer("child", "Once.")
+            await parent.send("child", "Once.")
             original, asked = child.next, list[str]()
 
             async def forgetful(*, turn: int, at: Any, after: int, wait: float = 0) -> Any:
@@ -414,7 +414,7 @@ async def test_a_reply_that_stays_away_fails_the_call_and_loses_nothing(connect:
     with anyio.fail_after(5):
         async with connect() as world, world.client(faults=faults) as client:
             parent, child = await family(Host(client, retry_delays=(0,)))
-            await parent.steer("child", "Kept.")
+            await parent.send("child", "Kept.")
             transcript: list[str] = []
             loop = TurnLoop(child, counting(transcript, 1))
             faults.plan(NEXT, "lose reply", "lose reply")
@@ -438,10 +438,10 @@ async def test_a_loop_whose_lease_ran_out_during_a_step_goes_on_and_reads_each_m
             work = Work()
             first = child.credential
             group.start_soon(TurnLoop(child, work).turn)
-            await parent.steer("child", "First.")
+            await parent.send("child", "First.")
             await work.begun(1)
             await lapse(world, child)
-            await parent.steer("child", "Second.")
+            await parent.send("child", "Second.")
             work.finish(True)
             step = await work.begun(2)
             # The work goes on in a new turn, of a new activation.
@@ -470,7 +470,7 @@ async def test_an_owner_and_its_subagent_whose_leases_ran_out_both_come_back(con
             transcript: list[str] = []
             turn = await TurnLoop(child, counting(transcript, 1)).turn()
             assert (turn.steps, transcript) == (1, ["1"])
-            assert (await parent.steer("child", "Back again."))["route"] == "wakeup"
+            assert (await parent.send("child", "Back again."))["route"] == "wakeup"
 
 
 @requirement("loop:re-entry")
@@ -492,7 +492,7 @@ async def test_a_loop_that_was_replaced_stops_its_step_and_says_so(connect: Conn
                 await work.begun(1)
                 await host.enter(agent_id="child", resume_key=child.resume_key, owner=parent, supersede=True)
             assert (refused, work.cancelled) == (["CALLER_NOT_LIVE"], 1)
-            assert (await parent.steer("child", "For the new one."))["route"] == "wakeup"
+            assert (await parent.send("child", "For the new one."))["route"] == "wakeup"
 
 
 @requirement("loop:re-entry")
@@ -513,9 +513,9 @@ async def test_a_new_loop_goes_on_after_what_its_transcript_has(connect: Connect
         async with connect() as world, world.client() as client:
             host = Host(client)
             parent, child = await family(host)
-            await parent.steer("child", "First.")
+            await parent.send("child", "First.")
             reading = await child.next(turn=0, at="idle", after=0)
-            await parent.steer("child", "Second.")
+            await parent.send("child", "Second.")
             await child.next(turn=1, at="step", after=0)
             # The host died with the first message in its transcript, and both handed out.
             again = await host.enter(agent_id="child", resume_key=child.resume_key, owner=parent, supersede=True)
@@ -544,16 +544,16 @@ async def test_a_loop_tells_its_host_whom_to_resume_once_each_time(connect: Conn
 
             async with anyio.create_task_group() as group:
                 group.start_soon(TurnLoop(parent, counting([], 1), resume=resume).run)
-                await parent.steer("child", "Come back.")
+                await parent.send("child", "Come back.")
                 await called[0].wait()
-                await parent.steer("child", "And bring this.")
+                await parent.send("child", "And bring this.")
                 again = await host.enter(agent_id="child", resume_key=child.resume_key, owner=parent)
                 transcript: list[str] = []
                 await TurnLoop(again, counting(transcript, 1)).drain()
                 assert transcript == ["Come back.", "1", "And bring this.", "1"]
                 assert asked == ["child"]
                 await again.exit()
-                await parent.steer("child", "Once more.")
+                await parent.send("child", "Once more.")
                 await called[1].wait()
                 group.cancel_scope.cancel()
             assert asked == ["child", "child"]

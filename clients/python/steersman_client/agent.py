@@ -91,7 +91,7 @@ class Agent:
 
         async def main(server: Server[Any]) -> None:
             async with connect(server) as host, host.agent(label="main") as main, host.agent(owner=main) as helper:
-                receipt = await main.steer(helper.id, "Look at the tests first.")
+                receipt = await main.send(helper.id, "Look at the tests first.")
                 assert receipt["route"] == "wakeup"
                 refused = await helper.call_tool("ask_user_question", {"questions": [{"question": "May I?"}]})
                 assert refused.structured_content["error"]["code"] == "DELEGATED_CALLER"
@@ -136,7 +136,7 @@ class Agent:
 
     # --- steering ----------------------------------------------------------------------------------------------------
 
-    async def steer(self, agent_id: str, text: str, *, at: Literal["step", "turn"] = "step") -> dict[str, Any]:
+    async def send(self, agent_id: str, text: str, *, at: Literal["step", "turn"] = "step") -> dict[str, Any]:
         """Send a message in this agent's name to one of its direct subagents; it reads as the host's.
 
         Args:
