@@ -140,6 +140,7 @@ REQUIREMENTS: dict[str, Requirement] = {
     "steer:interrupt": Requirement(
         "An interrupt stops the current turn of a direct or deeper subagent, and keeps its mailbox.", "design 10"
     ),
+    "steer:readers": Requirement("Nothing is accepted for an agent that no host can read for.", "design 9"),
     "steer:limits": Requirement(
         "Messages, mailboxes and replies have limits, and whatever was accepted can arrive.", "design 5; style: limits"
     ),
@@ -196,6 +197,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "connect:ways": Requirement("The same host runs in memory, over pipes and over HTTP.", "design 10; issue 3"),
     "connect:ends": Requirement(
         "Agents exit on every way out of a connection, and what was raised comes out as it is.", "design 10; issue 3"
+    ),
+    "connect:cut": Requirement(
+        "A connection that is cut costs its call a repetition and nothing else.", "design 9; issue 3"
     ),
     "connect:many": Requirement("A host may have as many agents that wait as it likes.", "issue 3"),
     "loop:lease": Requirement("An agent lives as long as its block.", "design 7 and 10"),

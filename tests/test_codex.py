@@ -42,6 +42,16 @@ async def test_the_root_thread_asks_and_its_subagents_are_refused_at_every_depth
             assert tree["subagents"][0]["subagents"][0]["agent_id"] == "codex:G"
 
 
+@requirement("steer:readers")
+async def test_a_thread_that_no_host_reads_for_is_not_steered(connect: Connect) -> None:
+    with anyio.fail_after(5):
+        async with connect(profile="codex") as world, world.client(Human({"q1": "1"})) as client:
+            await client.call_tool("ask_user_question", ASK, meta=child("C", parent="T"))
+            for name in ("C", "codex:C"):
+                steer = {"subagent_id": name, "message": "y"}
+                assert code(await client.call_tool("steer_subagent", steer, meta=root())) == "UNKNOWN_SUBAGENT"
+
+
 @requirement("caller:codex")
 async def test_turn_metadata_may_come_as_json_text(connect: Connect) -> None:
     with anyio.fail_after(5):

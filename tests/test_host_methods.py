@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import pytest
 from mcp.shared.exceptions import MCPError
+from mcp_types import Request, Result
 
 from steersman.host_methods import HOST_METHODS
 from steersman_client import Host, HostMethodError
@@ -56,6 +57,21 @@ async def test_a_refusal_is_4001_with_name_code_and_message(connect: Connect) ->
                 assert refusal.value.code == "CALLER_NOT_LIVE"
                 assert list(refusal.value.data) == ["name", "code", "message"]
                 assert refusal.value.data["name"] == "HostError"
+
+
+@requirement("host:shapes")
+@over("memory")
+@pytest.mark.parametrize("name", ["agent_id", "text", "credential"])
+async def test_text_that_is_no_unicode_is_refused_wherever_it_stands(connect: Connect, name: str) -> None:
+    with anyio.fail_after(5):
+        async with connect() as world, world.client() as client:
+            agent = await Host(client).enter()
+            params = {"credential": agent.credential, "agent_id": "x", "text": "y", "at": "step", name: "\ud800"}
+            request = Request[dict[str, Any], str](
+                method="steersman/agents/send", params={**params, "_meta": {"steersman/idempotencyKey": "k"}}
+            )
+            with pytest.raises(MCPError, match=f"INVALID_ARGUMENTS: .*at '{name}', found half of a surrogate pair"):
+                await client.session.send_request(request, Result)
 
 
 @requirement("host:shapes")

@@ -583,6 +583,64 @@ async def test_what_does_not_fit_one_reply_is_read_at_the_next_boundaries_in_ord
 
 @requirement("steer:limits")
 @over_http
+async def test_many_small_messages_fit_the_replies_they_come_in(connect: Connect) -> None:
+    with anyio.fail_after(20):
+        async with connect() as world, world.client() as client:
+            host = Host(client)
+            parent = await host.enter(agent_id="\U0001f469" * 128)
+            child = await host.enter(owner=parent)
+            await child.next(turn=0, at="begin", after=0)
+            accepted = world.services.registry.get("local", child.id)
+            live = world.services.registry.get("local", parent.id)
+            assert accepted is not None
+            assert live is not None
+            assert live.current is not None
+            for _ in range(1500):
+                await world.services.steering.steer(live.current, child.id, "x" * 180, "step")
+            after, count = 0, 0
+            while (reading := await child.next(turn=1, at="end", after=after)).open:
+                count += len(reading.messages)
+                after = reading.messages[-1].seq
+            assert count == 1500
+
+
+@requirement("steer:limits")
+@over("memory")
+async def test_notices_leave_room_for_what_others_send(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steering, "MAX_WAITING", 2)
+    with anyio.fail_after(5):
+        async with connect() as world, world.client() as client:
+            host = Host(client)
+            root = await host.enter()
+            parent = await host.enter(owner=root)
+            for _ in range(2):
+                gone = await host.enter(owner=parent, mode="one-shot")
+                await steer(parent, gone.id)
+                await steer(parent, gone.id)
+                await gone.exit()
+            assert (await steer(root, parent.id))["queued_ahead"] == 4
+
+
+@requirement("steer:limits")
+@over("memory")
+async def test_a_refusal_lists_so_many_subagents_and_leaves_finished_ones_out_first(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steering, "MAX_LISTED", 2)
+    with anyio.fail_after(5):
+        async with connect() as world, world.client() as client:
+            host = Host(client)
+            parent = await host.enter()
+            await host.enter(owner=parent, agent_id="old and alive".replace(" ", "-"))
+            for name in ("finished-1", "finished-2"):
+                agent = await host.enter(owner=parent, agent_id=name, mode="one-shot")
+                await agent.exit()
+            listed = (await refusal(parent, "unknown"))["subagents"]
+            assert [line["id"] for line in listed] == ["old-and-alive", "finished-2"]
+
+
+@requirement("steer:limits")
+@over_http
 async def test_the_heaviest_message_there_is_arrives(connect: Connect) -> None:
     with anyio.fail_after(5):
         async with connect() as world, world.client() as client:

@@ -12,16 +12,19 @@ from pydantic import BaseModel, ConfigDict, Field
 from steersman.callers import call_key
 from steersman.canonical import digest
 from steersman.contract import check_message
-from steersman.errors import HostError
+from steersman.errors import HostError, ToolError
 from steersman.messages import CallId, Message
 from steersman.registry import LEASE_SECONDS, Activation, Agent, Binding
 from steersman.services import Services
+from steersman.text import is_unicode
 
 MAX_NESTING: Final = 64
 """How deep the tree of `steersman/agents/list` is at most."""
 MAX_LABEL: Final = 256
 MAX_FINAL: Final = 1024 * 1024
 MAX_WAIT_MS: Final = 60_000
+MAX_NUMBER: Final = 2**53 - 1
+"""What every JSON reader keeps exactly."""
 
 P = TypeVar("P", bound="Params")
 
@@ -71,15 +74,15 @@ class ExitParams(Params):
 
 class NextParams(Params):
     credential: str
-    turn: int = Field(ge=0)
+    turn: int = Field(ge=0, le=MAX_NUMBER)
     at: Literal["begin", "idle", "step", "end"]
-    after: int = Field(ge=0)
+    after: int = Field(ge=0, le=MAX_NUMBER)
     wait_ms: int = Field(0, ge=0, le=MAX_WAIT_MS)
 
 
 class WatchParams(Params):
     credential: str
-    seen: int = Field(ge=0)
+    seen: int = Field(ge=0, le=MAX_NUMBER)
     wait_ms: int = Field(0, ge=0, le=MAX_WAIT_MS)
 
 
@@ -263,6 +266,10 @@ Serve = Callable[[HostRequest, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 
 def _method(model: type[P], run: Callable[[HostRequest, P], Awaitable[Mapping[str, Any]]]) -> Serve:
     async def serve(request: HostRequest, raw: Mapping[str, Any]) -> Mapping[str, Any]:
+        for name, value in raw.items():
+            if isinstance(value, str) and not is_unicode(value):
+                reason = f"at {name[:60]!a}, found half of a surrogate pair; allowed is valid Unicode text."
+                raise ToolError("INVALID_ARGUMENTS", reason=reason)
         return await run(request, model.model_validate(raw))
 
     return serve

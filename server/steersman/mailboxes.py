@@ -50,6 +50,8 @@ class Mailbox:
     """Whether it is to stop."""
     worked: bool = False
     """Whether a turn was opened since the agent entered."""
+    received: int = 0
+    """How many messages and notices ever came."""
     characters: int = 0
     """How much text it holds, handed out and unconfirmed included."""
 
@@ -57,6 +59,11 @@ class Mailbox:
         """What was never handed out, in the order of the lists."""
         yield from self.next_step
         yield from self.next_turn
+
+    def put(self, queue: deque[Message], message: Message) -> None:
+        queue.append(message)
+        self.received += 1
+        self.characters += len(message.text)
 
     def unread(self) -> Iterator[Message]:
         """Everything that the host does not surely have, in the order in which it is handed out."""
@@ -109,12 +116,10 @@ class Mailboxes:
                 box.open = box.interrupted = False
             case MessageAccepted(queue="next_step") | NoticeLeft():
                 box = self._box(event.realm, event.agent_id)
-                box.next_step.append(event.message)
-                box.characters += len(event.message.text)
+                box.put(box.next_step, event.message)
             case MessageAccepted():
                 box = self._box(event.realm, event.agent_id)
-                box.next_turn.append(event.message)
-                box.characters += len(event.message.text)
+                box.put(box.next_turn, event.message)
             case MessagesHandedOut():
                 self._hand_out(self._box(event.realm, event.agent_id), event.message_ids)
             case MessagesConfirmed():

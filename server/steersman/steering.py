@@ -29,6 +29,8 @@ from steersman.registry import PROFILE_NAMESPACES, Activation, Agent, AgentRegis
 MAX_WAITING: Final = 4096
 """How many messages one mailbox holds."""
 MAX_WAITING_CHARACTERS: Final = 32 * 1024 * 1024
+MAX_LISTED: Final = 256
+"""How many of its subagents a caller is told: those that may still be steered first, then the newest."""
 KEPT_RECEIPTS: Final = 1024
 """How many calls of one sender are known again when they are retried, the newest."""
 
@@ -128,7 +130,8 @@ class Steering:
         self._check_live(caller)
         for name in (agent_id, *(namespace + agent_id for namespace in PROFILE_NAMESPACES)):
             agent = caller.agent.subagents.get(name)
-            if agent is not None and self._registry.is_direct_subagent(agent, caller.id):
+            # What no host entered by name, no host can read for yet: nothing is accepted that cannot arrive.
+            if agent is not None and agent.key_hash and self._registry.is_direct_subagent(agent, caller.id):
                 return agent
         raise self._unknown(caller)
 
@@ -151,12 +154,14 @@ class Steering:
             raise SubagentError("CALLER_NOT_LIVE")
 
     def _unknown(self, caller: Activation) -> SubagentError:
-        own = [
-            SubagentLine(agent.id, agent.label, self.status(agent))
-            for agent in caller.agent.subagents.values()
-            if self._registry.is_direct_subagent(agent, caller.id)
+        direct = [
+            agent for agent in caller.agent.subagents.values() if self._registry.is_direct_subagent(agent, caller.id)
         ]
-        return SubagentError("UNKNOWN_SUBAGENT", subagents=own)
+        if len(direct) > MAX_LISTED:
+            newest = sorted(enumerate(direct), key=lambda entry: (not entry[1].finished, entry[0]))[-MAX_LISTED:]
+            direct = [agent for _, agent in sorted(newest, key=lambda entry: entry[0])]
+        lines = [SubagentLine(agent.id, agent.label, self.status(agent)) for agent in direct]
+        return SubagentError("UNKNOWN_SUBAGENT", subagents=lines)
 
     # --- one message -------------------------------------------------------------------------------------------------
 
@@ -238,6 +243,9 @@ def _is_closing(agent: Agent, box: Mailbox, status: Status) -> bool:
 
 def _check_room(box: Mailbox, text: str) -> None:
     waiting = len(box.unconfirmed) + len(box.next_step) + len(box.next_turn)
+    if waiting >= MAX_WAITING:
+        # Notices are of the reader's own making, and leave room for what others send.
+        waiting = sum(1 for message in box.unread() if message.kind != "notice")
     if waiting >= MAX_WAITING or box.characters + len(text) > MAX_WAITING_CHARACTERS:
         found = f"{waiting:,} messages of {box.characters:,} characters wait for the subagent"
         allowed = f"{MAX_WAITING:,} messages of {MAX_WAITING_CHARACTERS:,} characters"

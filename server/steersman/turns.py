@@ -28,6 +28,9 @@ MAX_READING_BYTES: Final = 768 * 1024
 """How much JSON text is handed out at once; what does not fit is read at the next boundary. Clients of MCP refuse
 replies over a megabyte, and a message that cannot arrive would be lost."""
 
+ENVELOPE_BYTES: Final = 1024
+"""What a message takes beside its text, at most: ids of 128 characters, source and time."""
+
 At = Literal["begin", "idle", "step", "end"]
 
 
@@ -201,11 +204,12 @@ class Turns:
         box = self._mailboxes.of(agent)
         interrupt_turn = box.turn if box.open and box.interrupted else None
         waiting = sum(1 for _ in box.waiting())
-        resume = [
-            subagent.id for subagent in self._registry.stored_subagents(agent) if self._mailboxes.of(subagent).wakes()
-        ]
-        # A digest in place of a counter: it is a state, not a log, and it survives a restart.
-        state = hashlib.sha256(canonical([interrupt_turn, waiting, resume]).encode()).digest()
+        stored = [each for each in self._registry.stored_subagents(agent) if self._mailboxes.of(each).wakes()]
+        resume = [subagent.id for subagent in stored]
+        # A digest in place of a counter: it is a state, not a log, and it survives a restart. How many messages those
+        # to resume ever got is in it, so that what has come since is not taken for what was seen.
+        received = [self._mailboxes.of(subagent).received for subagent in stored]
+        state = hashlib.sha256(canonical([interrupt_turn, waiting, resume, received]).encode()).digest()
         return Watched(1 + int.from_bytes(state[:6]), interrupt_turn, waiting, resume)
 
 
@@ -220,7 +224,7 @@ def _choose(box: Mailbox, *, opening: bool) -> tuple[list[str], int]:
     room = MAX_READING_BYTES
     chosen: list[Message] = []
     for message in [*old, *box.next_step, *turn]:
-        room -= len(compact(message.text).encode())
+        room -= len(compact(message.text).encode()) + ENVELOPE_BYTES
         if chosen and room < 0:
             break
         chosen.append(message)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import inspect
 import re
+import socket
+import struct
 import sys
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.abc
 import pytest
+from anyio.abc import TaskStatus
 from mcp import StdioServerParameters
 from mcp_types import ElicitResult
 
@@ -18,6 +22,7 @@ import steersman_client
 from steersman.server import make_server, stream_lifespan
 from steersman.services import make_services
 from steersman_client import ConnectError, Host, Step, TurnLoop, connect
+from steersman_client import host as host_module
 from tests.requirements import requirement
 from tests.world import Connect, World, code, over, over_http
 
@@ -135,6 +140,101 @@ async def test_a_wrong_address_or_token_says_so(connect: Connect) -> None:
                 await enter(world.url, token="wrong")
             with pytest.raises(ConnectError, match=r"Cannot connect to http://127.0.0.1:1/mcp: "):
                 await enter("http://127.0.0.1:1/mcp")
+
+
+@requirement("connect:ends")
+async def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_module, "_CONNECT_SECONDS", 0.1)
+    silent = StdioServerParameters(command=sys.executable, args=["-c", "import sys; sys.stdin.read()"])
+    with anyio.fail_after(20):
+        with pytest.raises(ConnectError, match="nothing came back within"):
+            await enter(silent)
+
+
+@requirement("connect:ends")
+@over("memory", "http")
+async def test_the_exit_of_a_program_comes_out_as_it_is(connect: Connect) -> None:
+    with anyio.fail_after(5):
+        async with connect() as world:
+            with pytest.raises(SystemExit) as left:
+                async with to(world) as host, host.agent() as agent, agent.attended():
+                    sys.exit(3)
+            assert left.value.code == 3
+
+
+class Proxy:
+    """A TCP proxy that cuts its connections on demand."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._open: list[anyio.abc.SocketStream] = []
+        self.port = 0
+
+    async def serve(self, *, task_status: TaskStatus[None]) -> None:
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        self.port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        task_status.started()
+        async with listener:
+            await listener.serve(self._pass_on)
+
+    def cut(self) -> None:
+        for stream in self._open:
+            # With no time to linger a reset goes out in place of an end.
+            stream.extra(anyio.abc.SocketAttribute.raw_socket).setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
+            stream.extra(anyio.abc.SocketAttribute.raw_socket).shutdown(socket.SHUT_RDWR)
+
+    async def _pass_on(self, client: anyio.abc.SocketStream) -> None:
+        async with client, await anyio.connect_tcp("127.0.0.1", self._target) as server:
+            self._open.append(client)
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._copy, client, server, group.cancel_scope)
+                group.start_soon(self._copy, server, client, group.cancel_scope)
+            self._open.remove(client)
+
+    async def _copy(self, source: Any, target: Any, scope: anyio.CancelScope) -> None:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+            async for data in source:
+                await target.send(data)
+        scope.cancel()
+
+
+@requirement("connect:cut")
+@over_http
+async def test_connections_that_are_cut_lose_nothing_but_a_moment(connect: Connect) -> None:
+    with anyio.fail_after(15):
+        async with connect() as world, anyio.create_task_group() as group:
+            proxy = Proxy(world.port)
+            await group.start(proxy.serve)
+            transcript: list[str] = []
+            read = anyio.Event()
+
+            async def step(step: Step) -> bool:
+                transcript.extend(message.text for message in step.messages)
+                read.set()
+                return False
+
+            url = f"http://127.0.0.1:{proxy.port}/mcp"
+            async with to(world) as direct, connect_through(url, world) as host:
+                parent = await direct.enter()
+                async with host.agent(owner=parent, agent_id="child") as child, anyio.create_task_group() as loops:
+                    loops.start_soon(TurnLoop(child, step).run)
+                    for number in range(3):
+                        read = anyio.Event()
+                        await anyio.wait_all_tasks_blocked()
+                        proxy.cut()
+                        await parent.send("child", f"message {number}")
+                        await read.wait()
+                    loops.cancel_scope.cancel()
+                assert transcript == ["message 0", "message 1", "message 2"]
+                [shown] = await direct.agents()
+                assert shown["subagents"][0]["status"] == "stored"
+            group.cancel_scope.cancel()
+
+
+def connect_through(url: str, world: World) -> AbstractAsyncContextManager[Host]:
+    return connect(url, token=world.default_token)
 
 
 async def enter(target: Any, **options: Any) -> None:

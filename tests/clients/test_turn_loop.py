@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 from steersman_client import Agent, Host, HostMethodError, Step, TurnLoop
 from tests.faults import Fault, Faults
 from tests.requirements import requirement
-from tests.world import Connect, World, over_http
+from tests.world import Connect, World, code, over_http
 
 pytestmark = pytest.mark.anyio
 
@@ -341,6 +341,49 @@ async def test_the_exception_of_a_block_comes_out_as_it_is_and_the_agent_has_fai
             assert [agent["status"] for agent in await host.agents()] == ["stored"]
 
 
+@requirement("loop:ends")
+async def test_a_turn_that_ends_by_an_exception_is_closed_and_the_next_loop_begins_its_own(connect: Connect) -> None:
+    with anyio.fail_after(5):
+        async with connect() as world, world.client() as client:
+            parent, child = await family(Host(client))
+
+            begun = anyio.Event()
+
+            async def stopped(step: Step) -> bool:
+                begun.set()
+                try:
+                    await anyio.sleep_forever()
+                finally:
+                    raise RuntimeError("the model client was cut off")
+
+            async with anyio.create_task_group() as group:
+
+                async def run() -> None:
+                    with pytest.raises(RuntimeError, match="cut off"):
+                        await TurnLoop(child, stopped).turn()
+
+                group.start_soon(run)
+                await begun.wait()
+                assert await parent.interrupt("child") == 1
+            transcript: list[str] = []
+            turn = await TurnLoop(child, counting(transcript, 1)).turn()
+            assert (turn.number, turn.steps, turn.interrupted, transcript) == (2, 1, False, ["1"])
+
+
+@requirement("loop:ends")
+async def test_a_loop_runs_one_turn_at_a_time(connect: Connect) -> None:
+    with anyio.fail_after(5):
+        async with connect() as world, world.client() as client, anyio.create_task_group() as group:
+            _, child = await family(Host(client))
+            work = Work()
+            loop = TurnLoop(child, work)
+            group.start_soon(loop.turn)
+            await work.begun(1)
+            with pytest.raises(RuntimeError, match="runs already"):
+                await loop.drain()
+            work.finish(False)
+
+
 # --- lost, late and repeated replies ---------------------------------------------------------------------------------
 
 
@@ -385,6 +428,34 @@ async def test_a_message_of_the_host_whose_reply_was_lost_is_sent_once(connect: 
             receipt = await parent.send("child", "Once.")
             reading = await child.next(turn=0, at="idle", after=0)
             assert [(message.id, message.text) for message in reading.messages] == [(receipt["message_id"], "Once.")]
+
+
+@requirement("loop:faults")
+@pytest.mark.parametrize("fault", ["lose request", "lose reply"])
+async def test_an_id_whose_first_entry_had_its_reply_lost_is_entered(connect: Connect, fault: Fault) -> None:
+    faults = Faults()
+    with anyio.fail_after(5):
+        async with connect() as world, world.client(faults=faults) as client:
+            host = Host(client, retry_delays=(0, 0))
+            faults.plan("steersman/agents/enter", fault, fault)
+            agent = await host.enter(agent_id="main")
+            assert (await agent.watch(seen=0)).waiting == 0
+            with pytest.raises(HostMethodError, match="RESUME_KEY_REQUIRED"):
+                await host.enter(agent_id="main")
+
+
+@requirement("loop:faults")
+@pytest.mark.parametrize("tool", ["steer_subagent", "ask_user_question"])
+async def test_text_that_cannot_be_sent_is_refused_and_the_connection_lives(connect: Connect, tool: str) -> None:
+    with anyio.fail_after(5):
+        async with connect() as world, world.client() as client:
+            parent, child = await family(Host(client))
+            result = await parent.call_tool(tool, {"subagent_id": "child", "message": "half an emoji \ud83d"})
+            assert code(result) == "INVALID_ARGUMENTS"
+            with pytest.raises(HostMethodError, match="INVALID_ARGUMENTS"):
+                await parent.send("child", "\ud83d")
+            await parent.send("child", "\U0001f600")
+            assert len((await child.next(turn=0, at="idle", after=0)).messages) == 1
 
 
 @requirement("loop:faults")
@@ -557,6 +628,47 @@ async def test_a_loop_tells_its_host_whom_to_resume_once_each_time(connect: Conn
                 await called[1].wait()
                 group.cancel_scope.cancel()
             assert asked == ["child", "child"]
+
+
+@requirement("loop:resume")
+async def test_a_host_is_told_again_though_it_saw_nothing_in_between(connect: Connect) -> None:
+    with anyio.fail_after(5):
+        async with connect() as world, world.client() as client:
+            host = Host(client)
+            parent, child = await family(host)
+            asked: list[str] = []
+            loop = TurnLoop(parent, counting([], 1), resume=asked.append)
+            for number in (1, 2):
+                await child.exit()
+                await parent.send("child", "Come back.")
+                work = Work()
+                loop._function = work  # pyright: ignore[reportPrivateUsage]
+                async with anyio.create_task_group() as group:
+                    group.start_soon(loop.turn)
+                    await work.begun(1)
+                    while len(asked) < number:
+                        await anyio.lowlevel.checkpoint()
+                    work.finish(False)
+                child = await host.enter(agent_id="child", resume_key=child.resume_key, owner=parent)
+                await TurnLoop(child, counting([], 1)).drain()
+            assert asked == ["child", "child"]
+
+
+@requirement("watch:state")
+async def test_a_state_that_came_back_with_another_message_is_another_one(connect: Connect) -> None:
+    with anyio.fail_after(5):
+        async with connect() as world, world.client() as client:
+            host = Host(client)
+            parent, child = await family(host)
+            seen: list[Any] = []
+            for _ in range(2):
+                await child.exit()
+                await parent.send("child", "Come back.")
+                seen.append(await parent.watch(seen=0))
+                child = await host.enter(agent_id="child", resume_key=child.resume_key, owner=parent)
+                await TurnLoop(child, counting([], 1)).drain()
+            assert seen[0].resume == seen[1].resume == ["child"]
+            assert seen[0].version != seen[1].version
 
 
 @requirement("loop:lease")

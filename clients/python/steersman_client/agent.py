@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import anyio
 from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolResult, GetPromptResult, RequestParamsMeta
+from mcp_types import CallToolResult, GetPromptResult, RequestParamsMeta, TextContent
 
-from steersman_client.errors import HostMethodError, not_live
+from steersman_client.errors import HostMethodError, check_text, not_live
 
 if TYPE_CHECKING:
     from steersman_client.host import Host
@@ -116,7 +116,17 @@ class Agent:
         return cast("RequestParamsMeta", {_CREDENTIAL: self.credential})
 
     async def call_tool(self, name: str, arguments: dict[str, Any], *, meta: Mapping[str, Any] = {}) -> CallToolResult:
-        """Call a tool of the server as this agent. `meta` goes into `_meta` beside the credential."""
+        """Call a tool of the server as this agent. `meta` goes into `_meta` beside the credential.
+
+        Arguments that are no Unicode text cannot be sent: they are refused here, by the result that the server has for
+        them.
+        """
+        try:
+            check_text(arguments)
+        except HostMethodError as error:
+            refusal = {**error.data, "name": "ToolError"}
+            text = TextContent(type="text", text=f"{error.code}: {refusal['message']}")
+            return CallToolResult(content=[text], structured_content={"error": refusal}, is_error=True)
         whole = cast("RequestParamsMeta", {**meta, **self.meta})
         return await self.host.client.call_tool(name, arguments, meta=whole)
 
@@ -252,12 +262,14 @@ class Agent:
         Args:
             heed: is given each new state; None once the agent is lost for good.
         """
-        failure: Exception | None = None
+        failure: BaseException | None = None
         async with anyio.create_task_group() as group:
             group.start_soon(self._attend, heed)
             try:
                 yield
-            except Exception as error:  # noqa: BLE001 - carried out of the task group as it is
+            except anyio.get_cancelled_exc_class():
+                raise
+            except BaseException as error:  # noqa: BLE001 - carried out of the task group as it is
                 failure = error
             group.cancel_scope.cancel()
         if failure is not None:

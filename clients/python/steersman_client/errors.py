@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -41,3 +42,18 @@ def not_live() -> HostMethodError:
     """The refusal of an agent that its host has lost."""
     message = "the agent was ended, or somebody else has entered it since."
     return HostMethodError({"name": "HostError", "code": "CALLER_NOT_LIVE", "message": message})
+
+
+def check_text(params: Mapping[str, Any]) -> None:
+    """Refuse what cannot be spelled as UTF-8: the transport would break on it, and everything else with it.
+
+    Raises:
+        HostMethodError: `INVALID_ARGUMENTS`.
+    """
+    try:
+        json.dumps(params, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        reason = "found half of a surrogate pair, which is no character; allowed is valid Unicode text."
+        message = f"The arguments do not fit: {reason}"
+        data = {"name": "HostError", "code": "INVALID_ARGUMENTS", "message": message, "reason": reason}
+        raise HostMethodError(data) from None

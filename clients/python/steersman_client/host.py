@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shlex
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
@@ -19,9 +20,10 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, Request, Result
 
 from steersman_client.agent import Agent, Mode
-from steersman_client.errors import ConnectError, HostMethodError
+from steersman_client.errors import ConnectError, HostMethodError, check_text
 
 _EXIT_SECONDS: Final = 10.0
+_CONNECT_SECONDS: Final = 30.0
 _HOST_ERROR: Final = 4001
 _LOST: Final = (REQUEST_TIMEOUT, CONNECTION_CLOSED)
 _IDEMPOTENCY_KEY: Final = "steersman/idempotencyKey"
@@ -40,10 +42,14 @@ class Host:
         retry_delays: seconds before each repetition of a call whose reply was lost; after the last one it fails.
     """
 
-    def __init__(self, client: Client, *, timeout: float = 30.0, retry_delays: Sequence[float] = (0, 0.5, 2)) -> None:
+    def __init__(
+        self, client: Client, *, timeout: float = 30.0, retry_delays: Sequence[float] = (0, 0.5, 2, 5)
+    ) -> None:
         self.client = client
         self._timeout = timeout
         self._retry_delays = retry_delays
+        self.entries: Counter[str] = Counter()
+        """How often each agent was entered over this connection."""
 
     async def request(
         self,
@@ -67,6 +73,7 @@ class Host:
             HostMethodError: the server refused it.
             MCPError: the parameters have a wrong shape (-32602), or the reply or the connection is lost.
         """
+        check_text(params)
         meta = {"_meta": {_IDEMPOTENCY_KEY: key}} if key is not None else {}
         request = Request[dict[str, Any], str](method=method, params={**params, **meta})
         for delay in [*(self._retry_delays if repeat else ()), None]:
@@ -113,7 +120,10 @@ class Host:
         """
         if agent_id is None:
             # Names of our own making, so that a repetition after a lost reply enters the same agent.
-            agent_id, resume_key, supersede = f"agent-{secrets.token_hex(6)}", secrets.token_urlsafe(32), True
+            agent_id = f"agent-{secrets.token_hex(6)}"
+        if resume_key is None:
+            # Whom this key enters, this very call has entered before.
+            resume_key, supersede = secrets.token_urlsafe(32), True
         given = {
             "id": agent_id,
             "resume_key": resume_key,
@@ -124,7 +134,9 @@ class Host:
             "plan_mode": plan_mode,
         }
         params = {name: value for name, value in given.items() if value is not None}
-        return Agent(self, await self.request("steersman/agents/enter", params, repeat=True), owner)
+        entered = await self.request("steersman/agents/enter", params, repeat=True)
+        self.entries[entered["agent_id"]] += 1
+        return Agent(self, entered, owner)
 
     @asynccontextmanager
     async def agent(
@@ -207,7 +219,7 @@ async def connect(
         ```
     """
     closing = anyio.Event()
-    failure: Exception | None = None
+    failure: BaseException | None = None
     refused: list[int] = []
 
     async def keep(*, task_status: TaskStatus[Client]) -> None:
@@ -226,16 +238,38 @@ async def connect(
     async with anyio.create_task_group() as group:
         try:
             try:
-                client: Client = await group.start(keep)
+                with anyio.fail_after(_CONNECT_SECONDS):
+                    client: Client = await group.start(keep)
+            except TimeoutError:
+                silence = TimeoutError(f"nothing came back within {_CONNECT_SECONDS:.0f} s")
+                raise ConnectError(_spell(target), silence) from None
             except Exception as error:
                 raise ConnectError(_spell(target), error, refused) from error
             yield Host(client)
-        except Exception as error:  # noqa: BLE001 - carried out of the task group as it is
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as error:  # noqa: BLE001 - carried out of the task group as it is
             failure = error
         finally:
             closing.set()
     if failure is not None:
         raise failure
+
+
+class _HttpClient(httpx2.AsyncClient):
+    """A message that cannot be sent, or is cut off, fails alone: the SDK would end the whole connection with it."""
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        try:
+            response = await super().send(request, **options)
+            if response.headers.get("content-type", "").startswith("application/json"):
+                await response.aread()
+        except httpx2.TransportError as error:
+            if request.method != "POST":
+                raise
+            lost = {"code": CONNECTION_CLOSED, "message": f"{type(error).__name__}: {error}"}
+            return httpx2.Response(503, json={"jsonrpc": "2.0", "id": None, "error": lost}, request=request)
+        return response
 
 
 def _http_client(token: str | None, refused: list[int]) -> httpx2.AsyncClient:
@@ -245,7 +279,7 @@ def _http_client(token: str | None, refused: list[int]) -> httpx2.AsyncClient:
         if response.is_client_error:
             refused.append(response.status_code)
 
-    return httpx2.AsyncClient(
+    return _HttpClient(
         headers={"Authorization": f"Bearer {token}"} if token is not None else {},
         timeout=httpx2.Timeout(30, read=300),
         limits=httpx2.Limits(max_connections=None),  # each agent that waits has two requests open

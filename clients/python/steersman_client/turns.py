@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
 import anyio
+from mcp.shared.exceptions import MCPError
 
 from steersman_client.agent import Agent, At, Message, Reading, Watched
 from steersman_client.errors import HostMethodError, not_live
@@ -93,11 +95,13 @@ class TurnLoop:
         self._function = step
         self._after = after
         self._resume = resume
-        self._resuming: set[str] = set()
+        self._resuming: dict[str, int] = {}
+        """Whom the host was told to resume, and how often it had entered each by then."""
         self._turn = 0
         self._in_flight: tuple[int, anyio.CancelScope] | None = None
         self._interrupted: int | None = None
         self._lost = False
+        self._running = False
 
     @property
     def after(self) -> int:
@@ -111,7 +115,7 @@ class TurnLoop:
             HostMethodError: `CALLER_NOT_LIVE`, if the agent was ended or somebody else has entered it.
             MCPError: the connection is lost.
         """
-        async with self._agent.attended(self._heed):
+        async with self._alone(), self._agent.attended(self._heed):
             return await self._run(await self._open("begin"))
 
     async def drain(self) -> Sequence[Turn]:
@@ -120,14 +124,14 @@ class TurnLoop:
         After `turn` this is what a one-shot subagent does before it exits. Raises as `turn`.
         """
         turns: list[Turn] = []
-        async with self._agent.attended(self._heed):
+        async with self._alone(), self._agent.attended(self._heed):
             while (reading := await self._open("idle", wait=0)).open:
                 turns.append(await self._run(reading))
         return turns
 
     async def run(self) -> None:
         """Wait for work and run turns, until it is cancelled. Raises as `turn`."""
-        async with self._agent.attended(self._heed):
+        async with self._alone(), self._agent.attended(self._heed):
             while True:
                 reading = await self._open("idle", wait=IDLE_SECONDS)
                 if reading.open:
@@ -147,6 +151,15 @@ class TurnLoop:
                 return reading
 
     async def _run(self, reading: Reading) -> Turn:
+        try:
+            return await self._run_steps(reading)
+        except Exception:
+            # The turn closes, unless something is left to read in it.
+            with suppress(HostMethodError, MCPError):
+                await self._next("end")
+            raise
+
+    async def _run_steps(self, reading: Reading) -> Turn:
         steps = 0
         while True:
             number = reading.turn
@@ -197,6 +210,16 @@ class TurnLoop:
                 self._turn = reading.turn
                 return reading
 
+    @asynccontextmanager
+    async def _alone(self) -> AsyncGenerator[None]:
+        if self._running:
+            raise RuntimeError("this loop runs already; an agent has one turn at a time")
+        self._running = True
+        try:
+            yield
+        finally:
+            self._running = False
+
     def _heed(self, watched: Watched | None) -> None:
         if watched is None:
             self._lost = True
@@ -206,10 +229,11 @@ class TurnLoop:
         self._interrupted = watched.interrupt_turn
         if self._in_flight is not None and self._in_flight[0] == watched.interrupt_turn:
             self._in_flight[1].cancel()
-        if self._resume is not None:
-            for agent_id in [known for known in watched.resume if known not in self._resuming]:
+        entries = {agent_id: self._agent.host.entries[agent_id] for agent_id in watched.resume}
+        told, self._resuming = self._resuming, entries
+        for agent_id, count in entries.items():
+            if self._resume is not None and told.get(agent_id) != count:
                 self._resume(agent_id)
-        self._resuming = set(watched.resume)
 
     def _check_lost(self) -> None:
         if self._lost:
