@@ -342,7 +342,9 @@ async def test_the_exception_of_a_block_comes_out_as_it_is_and_the_agent_has_fai
 
 
 @requirement("loop:ends")
-async def test_a_turn_that_ends_by_an_exception_is_closed_and_the_next_loop_begins_its_own(connect: Connect) -> None:
+async def test_an_interrupted_turn_whose_step_raises_is_closed_and_the_next_loop_begins_its_own(
+    connect: Connect,
+) -> None:
     with anyio.fail_after(5):
         async with connect() as world, world.client() as client:
             parent, child = await family(Host(client))

@@ -154,9 +154,10 @@ class TurnLoop:
         try:
             return await self._run_steps(reading)
         except Exception:
-            # The turn closes, unless something is left to read in it.
-            with suppress(HostMethodError, MCPError):
-                await self._next("end")
+            # A turn that was to stop closes with that. Any other stays open for a loop that goes on in it.
+            if self._interrupted == self._turn:
+                with suppress(HostMethodError, MCPError):
+                    await self._next("end")
             raise
 
     async def _run_steps(self, reading: Reading) -> Turn:
