@@ -162,7 +162,7 @@ class Agent:
                 `INVALID_ARGUMENTS`, `CALLER_NOT_LIVE`.
         """
         params = {"agent_id": agent_id, "text": text, "at": at}
-        return _plain(await self._repeated("steersman/agents/send", params, key=uuid.uuid4().hex))
+        return await self._repeated("steersman/agents/send", params, key=uuid.uuid4().hex)
 
     async def interrupt(self, agent_id: str) -> int | None:
         """Stop the current turn of a direct or deeper subagent; its mailbox is kept.
@@ -315,8 +315,3 @@ def _message(raw: Mapping[str, Any]) -> Message:
     return Message(
         raw["seq"], raw["message_id"], raw["text"], source["kind"], source.get("agent_id"), raw["accepted_at"]
     )
-
-
-def _plain(reply: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what the modern era of MCP adds to every result."""
-    return {name: value for name, value in reply.items() if name != "resultType"}
