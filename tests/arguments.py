@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from steersman.contract import error_text, parse_ask
+from steersman.contract.arguments import parse_ask
+from steersman.contract.results import error_text
 from steersman.errors import ToolError
 from steersman.text import is_unicode
 

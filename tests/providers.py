@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from steersman.questions.types import Answer, AskRequest, Card, HandleMaker, Via
+from steersman.questions.requests import AskRequest, Card, HandleMaker
+from steersman.questions.types import Answer, Via
 
 
 class ScriptedProvider:

@@ -9,7 +9,8 @@ import anyio
 import pytest
 from mcp_types import CallToolResult
 
-from steersman.questions.types import Answer, Card
+from steersman.questions.requests import Card
+from steersman.questions.types import Answer
 from steersman_client import Host
 from tests.human import Human
 from tests.providers import ScriptedProvider, choosing
@@ -241,8 +242,9 @@ async def test_a_review_without_its_approving_option_or_its_plan_is_a_bad_intent
     from steersman.clock import SystemClock
     from steersman.errors import UserQuestionError
     from steersman.journal import MemoryJournal
+    from steersman.questions.requests import AskRequest
     from steersman.questions.service import UserQuestions
-    from steersman.questions.types import AskRequest, Option, PlanReview, Question
+    from steersman.questions.types import Option, PlanReview, Question
 
     provider = choosing("Yes")
     questions = UserQuestions(None, clock=SystemClock(), journal=MemoryJournal(), providers=[provider])

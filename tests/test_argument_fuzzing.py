@@ -15,17 +15,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 from pydantic import BaseModel, ValidationError
 
-from steersman.contract import (
-    TOOL_NAMES,
-    AskArguments,
-    PlanArguments,
-    SteerArguments,
-    error_text,
-    load,
-    parse_ask,
-    parse_plan,
-    parse_steer,
-)
+from steersman.contract.arguments import AskArguments, PlanArguments, SteerArguments, parse_ask, parse_plan, parse_steer
+from steersman.contract.files import TOOL_NAMES, load
+from steersman.contract.results import error_text
 from steersman.errors import ToolError
 from steersman.text import is_unicode
 from steersman_client import Host

@@ -12,7 +12,8 @@ import pytest
 from inline_snapshot import snapshot
 from pydantic import BaseModel
 
-from steersman.contract import error_text, parse_ask, parse_plan, parse_steer
+from steersman.contract.arguments import parse_ask, parse_plan, parse_steer
+from steersman.contract.results import error_text
 from steersman.errors import ToolError
 from steersman.json_values import is_list, is_object
 from steersman_client import Host

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from inline_snapshot import snapshot
 
-from steersman.contract import parse_ask, parse_plan, parse_steer
+from steersman.contract.arguments import parse_ask, parse_plan, parse_steer
 from tests.arguments import PREFIX, labels, one, refusal
 from tests.requirements import requirement
 from tests.world import Connect, Transport, World, code

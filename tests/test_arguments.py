@@ -8,7 +8,7 @@ import anyio
 import pytest
 from inline_snapshot import snapshot
 
-from steersman.contract import OptionArgument, QuestionArgument, parse_ask, parse_plan, parse_steer
+from steersman.contract.arguments import OptionArgument, QuestionArgument, parse_ask, parse_plan, parse_steer
 from steersman_client import Host
 from tests.arguments import PREFIX, labels, one, refusal
 from tests.human import Human

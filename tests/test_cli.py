@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from steersman import __version__
-from steersman.contract import contract_digest, tools
+from steersman.contract.files import contract_digest, tools
 from tests.requirements import requirement
 
 
@@ -49,7 +49,7 @@ INITIALIZE = request(
         (["--ask-timeout", "-3"], "'-3'", "greater than 0"),
         (["--ask-timeout", "nan"], "'nan'", "greater than 0"),
         (["--ask-timeout", "inf"], "'inf'", "greater than 0"),
-        (["--providers", "console"], "'console'", "elicitation"),
+        (["--providers", "human"], "'human'", "elicitation"),
         (["--providers", "elicitation,elicitation"], "'elicitation,elicitation'", "once"),
         (["--host-profile", "cursor"], "'cursor'", "codex"),
         (["--log-level", "loud"], "'loud'", "debug, info, warning or error"),

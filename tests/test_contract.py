@@ -11,8 +11,8 @@ import pytest
 
 from steersman import errors
 from steersman.canonical import canonical, compact, digest
-from steersman.contract import TOOL_NAMES, contract_digest, error_object, load, released_digest, tools
-from steersman.contract.files import contract_dir
+from steersman.contract.files import TOOL_NAMES, contract_digest, contract_dir, load, released_digest, tools
+from steersman.contract.results import error_object
 from steersman.errors import Code, SteersmanError, SubagentLine
 from steersman.json_values import is_list, is_object
 from tests.json_schema import JsonSchema

@@ -17,7 +17,7 @@ from mcp_types import CallToolResult, Tool
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from steersman.canonical import canonical
-from steersman.contract import load, tools
+from steersman.contract.files import load, tools
 from steersman.testing import assert_contract
 from steersman_client import Agent, Host
 from tests.human import Human

@@ -12,9 +12,9 @@ from inline_snapshot import snapshot
 from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitResult
 
-from steersman.contract import load
+from steersman.contract.files import load
 from steersman.errors import UserQuestionError
-from steersman.questions.types import Card
+from steersman.questions.requests import Card
 from steersman_client import Host
 from tests.human import Human
 from tests.providers import ScriptedProvider

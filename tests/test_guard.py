@@ -9,9 +9,10 @@ from inline_snapshot import snapshot
 from steersman.clock import SystemClock
 from steersman.errors import UserQuestionError
 from steersman.journal import AgentEntered, MemoryJournal
+from steersman.questions.requests import AskRequest
 from steersman.questions.service import UserQuestions
-from steersman.questions.types import AskRequest, Question
-from steersman.registry import AgentRegistry, Binding
+from steersman.questions.types import Question
+from steersman.registry import AgentRegistry
 from steersman_client import Agent, Host
 from tests.human import Human
 from tests.providers import choosing
@@ -155,7 +156,8 @@ async def test_a_superseded_activation_is_a_dead_caller_and_the_new_one_asks(con
 async def test_without_a_registry_nobody_is_live_and_a_direct_call_without_an_agent_is_answered() -> None:
     journal, clock = MemoryJournal(), SystemClock()
     questions = UserQuestions(None, clock=clock, journal=journal, providers=[choosing("yes")])
-    live = AgentRegistry(clock).enter(Binding("local", "", leased=False)).activation
+    registry = AgentRegistry(clock)
+    live = registry.enter(registry.connect("local", "test")).activation
     with pytest.raises(UserQuestionError) as refusal:
         await questions.ask(AskRequest((Question("q", "?"),), agent=live))
     assert refusal.value.code == "CALLER_NOT_LIVE"

@@ -9,7 +9,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
-from steersman.contract import load
+from steersman.contract.files import load
 from steersman.host_methods import (
     HOST_METHODS,
     EnterParams,

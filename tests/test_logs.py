@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from steersman.logs import LogLevel, configure
+from steersman.logs import configure
+from steersman.settings import LogLevel
 from tests.requirements import requirement
 
 SECRET = "the human's answer"

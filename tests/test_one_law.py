@@ -51,8 +51,8 @@ SLOTS = ["continuable", "one-shot"]
 class _LeasedBindings:
     """Connections in memory whose agents have a lease, as over HTTP: a host that dies is found out by time only."""
 
-    def __init__(self) -> None:
-        self._binding = Binding("local", "test", leased=True)
+    def __init__(self, registry: AgentRegistry) -> None:
+        self._binding = registry.connect("local", "test", leased=True)
 
     def of(self, ctx: object) -> Binding:
         return self._binding
@@ -157,7 +157,7 @@ class Stage:
         self.clock = ManualClock()
         self.journal = MemoryJournal()
         self.services = make_services([], clock=self.clock, journal=self.journal)
-        self.bindings = _LeasedBindings()
+        self.bindings = _LeasedBindings(self.services.registry)
         self.records: dict[str, Record] = {}
         self.processes: dict[str, Process] = {}
         """The newest of each slot."""

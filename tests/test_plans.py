@@ -12,7 +12,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, InputRequiredResult
 
 from steersman.journal import PlanApproved, PlanModeSet, QuestionAsked
-from steersman.questions.types import Answer, Card
+from steersman.questions.requests import Card
+from steersman.questions.types import Answer
 from steersman_client import Agent, Host
 from tests.human import Human
 from tests.providers import ScriptedProvider

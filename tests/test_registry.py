@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
 from steersman.errors import HostError, ToolError
-from steersman.registry import LEASE_SECONDS, Activation, AgentRegistry, Binding
+from steersman.registry import LEASE_SECONDS, Activation, AgentRegistry
 from steersman_client import Host, HostMethodError
 from tests.clock import ManualClock
 from tests.human import Human
@@ -160,8 +160,8 @@ class RegistryMachine(RuleBasedStateMachine):
         super().__init__()
         self.clock = ManualClock()
         self.registry = AgentRegistry(self.clock)
-        self.leased = Binding("local", "leased", leased=True)
-        self.plain = Binding("local", "plain", leased=False)
+        self.leased = self.registry.connect("local", "leased", leased=True)
+        self.plain = self.registry.connect("local", "plain")
         self.ends: list[Activation] = []
         self.registry.on_end(self.ends.append)
         self.keys: dict[str, str] = {}
@@ -216,7 +216,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @rule(activation=consumes(activations))
     def exit(self, activation: Activation) -> None:
-        self.registry.exit(activation)
+        self.registry.exit(activation, "completed")
         self.live.discard(activation)
 
     @rule(activation=activations)
@@ -242,6 +242,7 @@ class RegistryMachine(RuleBasedStateMachine):
     @rule()
     def close_stream(self) -> None:
         self.registry.close(self.plain)
+        self.plain = self.registry.connect("local", "plain")
         self.live = {at for at in self.live if at in self.lease}
 
     @invariant()

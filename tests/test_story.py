@@ -9,7 +9,7 @@ import pytest
 from inline_snapshot import snapshot
 from mcp_types import CallToolResult
 
-from steersman.contract import contract_digest
+from steersman.contract.files import contract_digest
 from steersman.testing import assert_contract
 from steersman_client import Host
 from tests.human import Human

@@ -13,8 +13,9 @@ from mcp_types import CallToolResult, CancelledNotification, CancelledNotificati
 from steersman.errors import UserQuestionError
 from steersman.journal import QuestionAsked, QuestionClosed
 from steersman.questions.cards import KEPT_HANDLES, CardStore, answer_digest
-from steersman.questions.types import AskRequest, Question, Resumption
-from steersman.registry import MAX_OPEN_CALLS, Binding
+from steersman.questions.requests import AskRequest, Resumption
+from steersman.questions.types import Question
+from steersman.registry import MAX_OPEN_CALLS
 from steersman.services import make_services
 from steersman.tool_calls import PROGRESS_SECONDS
 from steersman_client import Agent, Host
@@ -454,7 +455,7 @@ async def test_a_handle_is_no_way_to_an_answer_that_came_another_way(connect: Co
 async def test_an_answer_that_is_no_unicode_is_answer_invalid_and_leaves_the_handle_good() -> None:
     services = make_services([])
     registry = services.registry
-    agent = registry.enter(Binding("local", "", leased=False)).activation
+    agent = registry.enter(registry.connect("local", "test")).activation
     store = CardStore(services.clock)
     request = AskRequest((Question("q", "?"),), agent, call_digest="d")
     handle = store.new_handle(store.add(request))
@@ -468,7 +469,8 @@ async def test_an_answer_that_is_no_unicode_is_answer_invalid_and_leaves_the_han
 @requirement("ask:memory")
 async def test_what_nobody_answers_is_forgotten_beyond_a_bound_the_oldest_first() -> None:
     services = make_services([])
-    agent = services.registry.enter(Binding("local", "", leased=False)).activation
+    registry = services.registry
+    agent = registry.enter(registry.connect("local", "test")).activation
     store = CardStore(services.clock)
     requests = [AskRequest((Question("q", "x" * 1_000_000),), agent, call_digest=str(number)) for number in range(10)]
     handles = [store.new_handle(store.add(request)) for request in requests]

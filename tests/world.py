@@ -22,13 +22,12 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
 
 from steersman.journal import MemoryJournal
-from steersman.plans import PlanModePolicy
 from steersman.providers.elicitation import ElicitationProvider
-from steersman.questions.types import Provider
-from steersman.registry import Profile
+from steersman.questions.requests import Provider
 from steersman.server import make_server, stream_lifespan
 from steersman.services import Services, make_services
 from steersman.serving.lines import json_line_streams
+from steersman.settings import HostSettings, PlanModePolicy, Profile
 from tests.clock import ManualClock
 from tests.faults import Faults
 from tests.pipes import json_lines
@@ -73,7 +72,7 @@ class World:
     services: Services
     clock: ManualClock
     journal: MemoryJournal
-    profile: Profile | None = None
+    host: HostSettings
     tokens: Any = None
     port: int = 0
     default_token: str = ""
@@ -121,7 +120,7 @@ class World:
                 return self._http(token, headers)
 
     def _stream_server(self) -> Any:
-        return make_server(self.services, stream_lifespan(self.services, realm="local", profile=self.profile))
+        return make_server(self.services, stream_lifespan(self.services, realm="local", host=self.host))
 
     @asynccontextmanager
     async def _pipes(self) -> AsyncGenerator[Any]:
@@ -182,12 +181,11 @@ async def open_world(
     clock, journal = ManualClock(), MemoryJournal()
     services = make_services(
         [ElicitationProvider()] if providers is None else providers,
-        plan_mode=plan_mode,
-        ask_timeout=ask_timeout,
         clock=clock,
         journal=journal,
     )
-    world = World(transport, services, clock, journal, profile)
+    host = HostSettings(profile=profile, plan_mode=plan_mode, ask_timeout=ask_timeout)
+    world = World(transport, services, clock, journal, host)
     if transport.wire != "http":
         yield world
         return
@@ -201,7 +199,7 @@ async def open_world(
     listening.bind(("127.0.0.1", 0))
     listening.listen()
     world.port = listening.getsockname()[1]
-    app = make_app(services, tokens=world.tokens, host="127.0.0.1", port=world.port)
+    app = make_app(services, tokens=world.tokens, host="127.0.0.1", port=world.port, defaults=host)
     server = _Uvicorn(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1))
     with listening:
         async with anyio.create_task_group() as group:

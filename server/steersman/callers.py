@@ -43,7 +43,7 @@ def resolve(registry: AgentRegistry, claim: Claim) -> Activation:
     if claim.credential_headers:
         values = set(claim.credential_headers)
         return _by_credential(registry, binding, values.pop() if len(values) == 1 else None)
-    if binding.profile == "codex":
+    if binding.host.profile == "codex":
         thread = codex.identify(claim.meta)
         entered = registry.enter_profiled(binding, thread.agent_id, thread.owner_id) if thread is not None else None
         return entered or registry.nobody

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from steersman.questions.types import Provider
+    from steersman.questions.requests import Provider
     from steersman.services import Services
     from steersman.settings import Settings
 
@@ -67,7 +67,7 @@ def run_stdio(options: Options) -> int:
 
     from steersman.serving.stdio import serve_stdio
 
-    anyio.run(lambda: serve_stdio(services, profile=settings.host_profile))
+    anyio.run(lambda: serve_stdio(services, host=settings.host))
     return 0
 
 
@@ -77,10 +77,11 @@ def run_serve(options: Options, *, no_auth: bool) -> int:
 
     source = Source(options, os.environ)
     settings, http = source.settings(), source.http_settings()
-    if settings.host_profile is not None and not no_auth:
+    profile = settings.host.profile
+    if profile is not None and not no_auth:
         raise SettingsError(
-            f"--host-profile: found {settings.host_profile!r}; over HTTP a host profile belongs to the host's token. "
-            f"Make one by `steersman token new LABEL --host-profile {settings.host_profile}`."
+            f"--host-profile: found {profile!r}; over HTTP a host profile belongs to the host's token. "
+            f"Make one by `steersman token new LABEL --host-profile {profile}`."
         )
 
     import anyio
@@ -101,7 +102,7 @@ def run_serve(options: Options, *, no_auth: bool) -> int:
         host=http.host,
         port=http.port,
         allow_hosts=http.allow_hosts,
-        profile=settings.host_profile,
+        defaults=settings.host,
     )
     if tokens is not None:
         sys.stderr.write(f"The bearer token for this machine's own tools is in {tokens.ensure_first()}\n")
@@ -116,8 +117,4 @@ def _services(settings: Settings) -> Services:
 
     configure(settings.log_level)
     known: Mapping[str, Provider] = {"elicitation": ElicitationProvider()}
-    return make_services(
-        [known[name] for name in settings.providers],
-        plan_mode=settings.plan_mode,
-        ask_timeout=settings.ask_timeout,
-    )
+    return make_services(list(known.values()))

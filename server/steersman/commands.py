@@ -189,8 +189,8 @@ def contract(
     verify: Annotated[bool, Parameter(help="Compare the digest with the released one.")] = False,
 ) -> int:
     """Show or check the frozen contract."""
-    from steersman.contract import contract_differences, contract_digest, released_digest
-    from steersman.contract.files import VERSION
+    from steersman.contract.differences import contract_differences
+    from steersman.contract.files import VERSION, contract_digest, released_digest
 
     if check is not None:
         differences = contract_differences(_saved_tools(check))

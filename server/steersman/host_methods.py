@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from steersman.callers import call_key
 from steersman.canonical import digest
-from steersman.contract import check_message
+from steersman.contract.arguments import check_message
 from steersman.errors import HostError, ToolError
 from steersman.messages import CallId, Message
 from steersman.registry import LEASE_SECONDS, Activation, Agent, Binding

@@ -9,37 +9,86 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
+from steersman.agents import EndedBy, EnteredBy, Mode, Outcome, SessionHeader
 from steersman.messages import CallId, Message, Queue, Receipt
-from steersman.questions.types import Answer, Question, Via
+from steersman.questions.types import Answer, PlanReview, Question, Via
+from steersman.settings import Profile
 
 MEMORY_EVENTS: Final = 10_000
 
 
 @dataclass(frozen=True)
 class AgentEntered:
+    """A new activation; one that lived under the id before is dead."""
+
     realm: str
     agent_id: str
     owner_id: str | None
+    by: EnteredBy
+    binding: str
+    """The key of what it was entered over."""
+    credential_hash: str | None
+    header: SessionHeader
+    label: str
+    mode: Mode
+    key_hash: str | None
+    """The resume key's hash; none for agents that no host entered by name."""
+
+
+@dataclass(frozen=True)
+class AgentBound:
+    """A live agent came over another connection too."""
+
+    realm: str
+    agent_id: str
+    binding: str
 
 
 @dataclass(frozen=True)
 class AgentExited:
+    """Its host said that the activation is over."""
+
     realm: str
     agent_id: str
-    outcome: Literal["completed", "failed", "aborted"]
+    outcome: Outcome
     final: str
 
 
 @dataclass(frozen=True)
+class AgentEnded:
+    """The activation is over without its host saying so."""
+
+    realm: str
+    agent_id: str
+    by: EndedBy
+
+
+@dataclass(frozen=True)
 class QuestionAsked:
+    """A card was put before the human, or again: by the same call, after a server that died with it."""
+
     realm: str
     agent_id: str
     card_id: str
     questions: tuple[Question, ...]
+    intent: PlanReview | None
+    call_digest: str
+    call_key: str | None
+
+
+@dataclass(frozen=True)
+class QuestionSuspended:
+    """The host shows the card itself and comes again with the answer under this handle."""
+
+    realm: str
+    agent_id: str
+    card_id: str
+    provider: Via
+    handle_hash: str
 
 
 @dataclass(frozen=True)
@@ -49,16 +98,40 @@ class QuestionAnswered:
     card_id: str
     answers: tuple[Answer, ...]
     via: Via
+    answer_digest: str | None = None
+    """Of what the host brought under a handle."""
 
 
 @dataclass(frozen=True)
 class QuestionClosed:
-    """A question that ended without an answer, and the code its asker was given."""
+    """A question that ended without an answer, and what its asker was given."""
 
     realm: str
     agent_id: str
     card_id: str
     code: str
+    reason: str | None = None
+    answer_digest: str | None = None
+
+
+@dataclass(frozen=True)
+class QuestionOrphaned:
+    """The server died while the question was open. Nobody waits for the answer any more."""
+
+    realm: str
+    agent_id: str
+    card_id: str
+
+
+@dataclass(frozen=True)
+class QuestionAnsweredLate:
+    """The human answered when nobody waited any more: the agent reads it as a message, and no call gets it."""
+
+    realm: str
+    agent_id: str
+    card_id: str
+    answers: tuple[Answer, ...]
+    message_id: str
 
 
 @dataclass(frozen=True)
@@ -156,12 +229,35 @@ class MessageMissed:
     message_id: str
 
 
+@dataclass(frozen=True)
+class TokenMade:
+    """A bearer token for HTTP. `realm` is whom it stands for."""
+
+    realm: str
+    token_id: str
+    label: str
+    profile: Profile | None
+    created_at: float
+    token_hash: str
+
+
+@dataclass(frozen=True)
+class TokenRevoked:
+    realm: str
+    token_id: str
+
+
 Event = (
     AgentEntered
+    | AgentBound
     | AgentExited
+    | AgentEnded
     | QuestionAsked
+    | QuestionSuspended
     | QuestionAnswered
     | QuestionClosed
+    | QuestionOrphaned
+    | QuestionAnsweredLate
     | PlanModeSet
     | PlanModeQueued
     | PlanApproved
@@ -173,18 +269,130 @@ Event = (
     | MessagesHandedOut
     | MessagesConfirmed
     | MessageMissed
+    | TokenMade
+    | TokenRevoked
 )
+"""What happened. Each is stored once and never changed."""
+
+
+@dataclass(frozen=True)
+class AgentRestored:
+    """An agent that was there before, live or not. If it lives, its last `AgentEntered` and `AgentBound` follow."""
+
+    realm: str
+    agent_id: str
+    label: str
+    mode: Mode
+    header: SessionHeader
+    key_hash: str | None
+    finished: bool
+
+
+@dataclass(frozen=True)
+class MailboxRestored:
+    """What its events came to; after those of the agent."""
+
+    realm: str
+    agent_id: str
+    turn: int
+    open: bool
+    interrupted: bool
+    worked: bool
+    handed_out: int
+    confirmed: int
+    received: int
+    unconfirmed: tuple[tuple[int, Message], ...]
+    next_step: tuple[Message, ...]
+    next_turn: tuple[Message, ...]
+
+
+@dataclass(frozen=True)
+class PlanModeRestored:
+    realm: str
+    agent_id: str
+    active: bool
+    queued: bool | None
+
+
+@dataclass(frozen=True)
+class ReceiptRestored:
+    """A call whose message was accepted; in the order of acceptance."""
+
+    realm: str
+    agent_id: str
+    """The sender."""
+    call: CallId
+    receipt: Receipt
+
+
+@dataclass(frozen=True)
+class CardRestored:
+    """A card that waits for the human, or whose call may come again; in the order they were asked."""
+
+    realm: str
+    agent_id: str
+    card_id: str
+    questions: tuple[Question, ...]
+    intent: PlanReview | None
+    call_digest: str
+    call_key: str | None
+    asked_at: float
+    """Seconds since the epoch."""
+    suspended_by: Via | None
+    """Who has the host show it, if its call comes again with the answer."""
+    handles: tuple[str, ...]
+    """The hashes of the handles that are good, oldest first."""
+    answer_digest: str | None
+    answers: tuple[Answer, ...] | None
+    """None if it was not answered."""
+    via: Via | None
+    code: str | None
+    """What it ended with in place of an answer; none with no answers either: it is open."""
+    reason: str | None
+    orphaned: bool
+    """Whether the server that had it open is known to have died."""
+
+
+@dataclass(frozen=True)
+class TokenRestored:
+    realm: str
+    token_id: str
+    label: str
+    profile: Profile | None
+    created_at: float
+    token_hash: str
+
+
+Restored = (
+    AgentRestored
+    | MailboxRestored
+    | PlanModeRestored
+    | ReceiptRestored
+    | CardRestored
+    | TokenRestored
+    | AgentEntered
+    | AgentBound
+)
+"""What the events of earlier processes came to: what a fold is rebuilt from."""
+
+Fold = Callable[[Event | Restored], None]
 
 
 class Journal(ABC):
     """Where facts are made durable, in the order they come."""
 
     def __init__(self) -> None:
-        self._folds: list[Callable[[Event], None]] = []
+        self._folds: list[Fold] = []
 
-    def fold(self, apply: Callable[[Event], None]) -> None:
-        """Have `apply` see every event from here on, in order. It must not fail."""
+    def fold(self, apply: Fold) -> None:
+        """Have `apply` see what `restore` gives, and every event from here on, in order. It must not fail."""
         self._folds.append(apply)
+
+    def restore(self) -> None:
+        """Have the folds rebuilt from what was stored before. Once, when all are there and before the first event."""
+        for fact in self._stored():
+            for apply in self._folds:
+                apply(fact)
 
     def append(self, *events: Event) -> Awaitable[None]:
         """Take events in, at once and together; all folds have seen them when this returns.
@@ -197,6 +405,9 @@ class Journal(ABC):
             for apply in self._folds:
                 apply(event)
         return self._store(events)
+
+    def _stored(self) -> Iterable[Restored]:
+        return ()
 
     @abstractmethod
     def _store(self, events: Sequence[Event]) -> Awaitable[None]: ...

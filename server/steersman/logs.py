@@ -8,9 +8,9 @@ import sys
 import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final, Literal, cast
+from typing import Final, cast
 
-LogLevel = Literal["debug", "info", "warning", "error"]
+from steersman.settings import LogLevel
 
 _OURS: Final = "steersman"
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}

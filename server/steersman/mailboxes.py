@@ -13,14 +13,17 @@ from dataclasses import dataclass, field
 import anyio
 
 from steersman.journal import (
+    AgentEnded,
     AgentEntered,
     AgentExited,
     Event,
+    MailboxRestored,
     MessageAccepted,
     MessageMissed,
     MessagesConfirmed,
     MessagesHandedOut,
     NoticeLeft,
+    Restored,
     TurnClosed,
     TurnInterrupted,
     TurnOpened,
@@ -100,10 +103,12 @@ class Mailboxes:
         for realm, agent_id in list(self._changed):
             self.ring(realm, agent_id)
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: Event | Restored) -> None:
         """Take one event of the journal in."""
         match event:
-            case AgentEntered() | AgentExited():
+            case MailboxRestored():
+                self._boxes[event.realm, event.agent_id] = _restored(event)
+            case AgentEntered() | AgentExited() | AgentEnded():
                 box = self._box(event.realm, event.agent_id)
                 box.open = box.interrupted = box.worked = False
             case TurnOpened():
@@ -151,3 +156,20 @@ class Mailboxes:
         box.unconfirmed = deque(entry for entry in box.unconfirmed if entry[1] is not dropped)
         box.next_step = deque(message for message in box.next_step if message is not dropped)
         box.next_turn = deque(message for message in box.next_turn if message is not dropped)
+
+
+def _restored(event: MailboxRestored) -> Mailbox:
+    box = Mailbox(
+        deque(event.next_step),
+        deque(event.next_turn),
+        deque(event.unconfirmed),
+        handed_out=event.handed_out,
+        confirmed=event.confirmed,
+        turn=event.turn,
+        open=event.open,
+        interrupted=event.interrupted,
+        worked=event.worked,
+        received=event.received,
+    )
+    box.characters = sum(len(message.text) for message in box.unread())
+    return box

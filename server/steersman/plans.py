@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-import anyio
-
 from steersman.errors import PlanModeError, UserQuestionError
 from steersman.journal import (
+    AgentEnded,
     AgentEntered,
     AgentExited,
     Event,
     Journal,
     PlanApproved,
     PlanModeQueued,
+    PlanModeRestored,
     PlanModeSet,
+    Restored,
 )
 from steersman.mailboxes import Mailboxes
+from steersman.questions.requests import Answered, AskRequest, Suspended
 from steersman.questions.service import UserQuestions
-from steersman.questions.types import Answered, AskRequest, Option, PlanReview, Question, Suspended, Via
+from steersman.questions.types import Option, PlanReview, Question, Via
 from steersman.registry import Activation, Agent
 
 APPROVE: Final = "Approve"
 KEEP_PLANNING: Final = "Keep planning"
 _QUESTION_ID: Final = "plan"
 
-PlanModePolicy = Literal["tracked", "always"]
 PlanModeChange = Literal["committed", "queued", "cancelled", "noop"]
 
 
@@ -52,19 +54,18 @@ class _State:
 class PlanMode:
     """Which agents are in plan mode. The last change wins.
 
-    Args:
-        policy: `always` is for hosts without a plan mode: every root counts as in it, also after an approval.
+    Hosts without a plan mode have the setting `always`: every root of theirs counts as in it, also after an approval.
     """
 
-    def __init__(self, mailboxes: Mailboxes, *, journal: Journal, policy: PlanModePolicy = "tracked") -> None:
+    def __init__(self, mailboxes: Mailboxes, *, journal: Journal) -> None:
         self._mailboxes = mailboxes
         self._journal = journal
-        self._always = policy == "always"
         self._states: defaultdict[tuple[str, str], _State] = defaultdict(_State)
         journal.fold(self._apply)
 
     def active(self, agent: Activation) -> bool:
-        return self.set_for(agent.agent) or (self._always and agent.owner_id is None)
+        always = agent.owner_id is None and any(binding.host.plan_mode == "always" for binding in agent.bindings)
+        return always or self.set_for(agent.agent)
 
     def set_for(self, agent: Agent) -> bool:
         """Whether it is on for an agent, live or not, by its own switch."""
@@ -81,10 +82,10 @@ class PlanMode:
         await self._journal.append()
         return change
 
-    async def leave(self, agent: Agent) -> None:
-        """Turn plan mode off at once, whatever switch waits."""
-        if self._states[agent.realm, agent.id] != _State():
-            await self._journal.append(PlanModeSet(agent.realm, agent.id, False))
+    def leaving(self, agent: Agent) -> Sequence[PlanModeSet]:
+        """What turns plan mode off at once, whatever switch waits."""
+        on = self._states[agent.realm, agent.id] != _State()
+        return (PlanModeSet(agent.realm, agent.id, False),) if on else ()
 
     def pass_boundary(self, agent: Agent) -> None:
         """Have a switch that waits take effect: a step of the agent is over, or its turn begins."""
@@ -103,13 +104,15 @@ class PlanMode:
         self._journal.append(PlanModeQueued(agent.realm, agent.id, waits))
         return "cancelled" if waits is None else "queued"
 
-    def _apply(self, event: Event) -> None:
+    def _apply(self, event: Event | Restored) -> None:
         match event:
+            case PlanModeRestored():
+                self._states[event.realm, event.agent_id] = _State(event.active, event.queued)
             case PlanModeSet():
                 self._states[event.realm, event.agent_id] = _State(event.active)
             case PlanModeQueued():
                 self._states[event.realm, event.agent_id].queued = event.active
-            case AgentEntered() | AgentExited():
+            case AgentEntered() | AgentExited() | AgentEnded():
                 # The turn whose boundary it waited for is gone.
                 state = self._states[event.realm, event.agent_id]
                 self._states[event.realm, event.agent_id] = _State(
@@ -126,6 +129,7 @@ class PlanReviews:
         self._questions = questions
         self._mode = mode
         self._journal = journal
+        questions.on_answer(self._follow)
 
     async def review(self, plan: str, request: AskRequest) -> Approved | Suspended:
         """Put `plan` before the human and wait for the decision.
@@ -145,7 +149,7 @@ class PlanReviews:
         assert agent is not None
         self._admit(agent)
         request = replace(request, questions=(_QUESTION,), intent=PlanReview(plan, APPROVE))
-        known = self._questions.recall(request)
+        known = await self._questions.recall(request)
         if known is not None:
             return self._decide(plan, known)
         # A call that comes back with an answer was let in when it asked.
@@ -157,15 +161,15 @@ class PlanReviews:
             return answered
         # Who was replaced while the answer came decides nothing for who replaced it.
         self._admit(agent)
-        approved = self._decide(plan, answered)
-        if not answered.replayed:
-            # The human approved: from here on no cancellation takes it back.
-            with anyio.CancelScope(shield=True):
-                await self._journal.append(
-                    PlanApproved(agent.realm, agent.id, approved.review_id, approved.plan_sha256)
-                )
-                await self._mode.leave(agent.agent)
-        return approved
+        return self._decide(plan, answered)
+
+    def _follow(self, request: AskRequest, answered: Answered) -> Sequence[Event]:
+        """An approval ends plan mode together with the answer that it is, also if no call comes to fetch it."""
+        agent, review = request.agent, request.intent
+        if review is None or agent is None or agent.ended or not _approves(answered):
+            return ()
+        sha256 = hashlib.sha256(review.plan.encode()).hexdigest()
+        return PlanApproved(agent.realm, agent.id, answered.card_id, sha256), *self._mode.leaving(agent.agent)
 
     def _admit(self, agent: Activation) -> None:
         try:
@@ -177,9 +181,8 @@ class PlanReviews:
 
     def _decide(self, plan: str, answered: Answered) -> Approved:
         """Approved is one thing only: exactly one selected label, the approving one, and no word beside it."""
-        answer = answered.answers[0]
-        if answer.selected != (APPROVE,) or answer.custom is not None or answer.skipped:
-            raise PlanModeError("KEEP_PLANNING", feedback=answer.custom or "")
+        if not _approves(answered):
+            raise PlanModeError("KEEP_PLANNING", feedback=answered.answers[0].custom or "")
         return Approved(hashlib.sha256(plan.encode()).hexdigest(), answered.card_id, answered.via)
 
 
@@ -192,6 +195,11 @@ _QUESTION = Question(
         Option(KEEP_PLANNING, "Plan mode stays on."),
     ),
 )
+
+
+def _approves(answered: Answered) -> bool:
+    answer = answered.answers[0]
+    return answer.selected == (APPROVE,) and answer.custom is None and not answer.skipped
 
 
 def _check_plan(plan: str) -> None:

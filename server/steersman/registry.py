@@ -16,10 +16,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from steersman.agents import TOKEN_KEY, EnteredBy, Mode, Outcome, SessionHeader
 from steersman.clock import Clock
 from steersman.credentials import new_secret, secret_hash
 from steersman.errors import HostError, ToolError
+from steersman.journal import (
+    AgentBound,
+    AgentEnded,
+    AgentEntered,
+    AgentExited,
+    AgentRestored,
+    Event,
+    Journal,
+    MemoryJournal,
+    Restored,
+)
 from steersman.leases import NEVER, LeaseQueue
+from steersman.settings import DEFAULT_HOST_SETTINGS, HostSettings
 from steersman.text import visible
 
 LEASE_SECONDS: Final = 90.0
@@ -30,35 +43,30 @@ MAX_OPEN_CALLS: Final = 256
 
 PROFILE_NAMESPACES: Final = ("claude:", "codex:")
 
-Profile = Literal["codex"]
-Mode = Literal["continuable", "one-shot"]
 Status = Literal["live", "stored", "finished"]
-Outcome = Literal["completed", "failed", "aborted"]
-
-
-@dataclass(frozen=True)
-class SessionHeader:
-    """What an agent's first entry settled for good."""
-
-    parent_session: str
-    """The owner's id at first entry; empty if there was none."""
-    origin: Literal["root", "subagent"]
-    delegation_depth: int
 
 
 @dataclass(eq=False)
 class Binding:
-    """What requests arrive over: one stream connection, or one HTTP token. Never shared between principals."""
+    """What requests arrive over: one stream connection, or one HTTP token. Never shared between principals.
+
+    It is found again under its key: a pipe that lost its server comes back to it, and so does a token.
+    """
 
     realm: str
+    key: str
     label: str
     leased: bool
     """Whether activations entered over it need a lease, because nothing tells when their host is gone."""
-    profile: Profile | None = None
+    host: HostSettings = DEFAULT_HOST_SETTINGS
+    connections: int = 0
+    """How many connections it is open on. Without one, all that lives on it has a lease."""
     root: Activation | None = None
     """The root that calls without an identity belong to, once one came."""
     entered: int = 0
     """How many live activations a host entered over it."""
+    living: dict[Activation, None] = field(default_factory=dict["Activation", None])
+    """What lives on it, in order of entry."""
 
 
 @dataclass(eq=False)
@@ -107,6 +115,11 @@ class Activation:
     def realm(self) -> str:
         return self.agent.realm
 
+    @property
+    def keeps(self) -> bool:
+        """Whether it lives on without a lease: a connection of its own is open."""
+        return not self.leased and any(binding.connections for binding in self.bindings)
+
 
 @dataclass(frozen=True)
 class Entered:
@@ -120,8 +133,11 @@ class Entered:
 class AgentRegistry:
     """The live agents of all realms in this process."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, journal: Journal | None = None) -> None:
         self._clock = clock
+        self._journal = journal or MemoryJournal()
+        self._journal.fold(self._apply)
+        self._bindings: dict[str, Binding] = {}
         self._agents: dict[tuple[str, str], Agent] = {}
         self._by_credential: dict[str, Activation] = {}
         self._live: dict[Activation, None] = {}
@@ -192,6 +208,56 @@ class AgentRegistry:
         self._lapse()
         return binding.entered > 0
 
+    # --- connections -------------------------------------------------------------------------------------------------
+
+    def connect(
+        self, realm: str, key: str, *, label: str = "", leased: bool = False, host: HostSettings | None = None
+    ) -> Binding:
+        """What requests come over from now on: a new binding, or the one that has this key and the agents that live
+        on it.
+
+        Args:
+            realm: the principal.
+            key: names it for good.
+            label: what the root of it is called.
+            leased: whether agents that are entered over it need a lease, because nothing tells when their host is gone.
+            host: what holds for the host at its other end.
+        """
+        self._lapse()
+        binding = self._bindings.setdefault(key, Binding(realm, key, label, leased))
+        binding.label, binding.leased, binding.host = label, leased, host or DEFAULT_HOST_SETTINGS
+        binding.connections = 1 if leased else binding.connections + 1
+        for activation in binding.living:
+            self._start_lease(activation)
+        return binding
+
+    def disconnect(self, binding: Binding) -> None:
+        """A connection broke off: what lives on it has a lease from here, in case that it comes back."""
+        binding.connections -= 1
+        for activation in binding.living:
+            self._start_lease(activation)
+        self._tidy(binding)
+
+    def close(self, binding: Binding) -> None:
+        """A connection was closed for good: what lives on it, and nowhere else, ends."""
+        self._lapse()
+        binding.connections -= 1
+        if binding.connections:
+            return
+        for activation in list(binding.living):
+            if activation.bindings == {binding}:
+                self._journal.append(AgentEnded(activation.realm, activation.id, "closed"))
+                self._tell(activation)
+            else:
+                activation.bindings.discard(binding)
+                self._start_lease(activation)
+        binding.living.clear()
+        self._tidy(binding)
+
+    def _tidy(self, binding: Binding) -> None:
+        if not binding.connections and not binding.living and self._bindings.get(binding.key) is binding:
+            del self._bindings[binding.key]
+
     # --- changes -----------------------------------------------------------------------------------------------------
 
     def on_end(self, listener: Callable[[Activation], None]) -> None:
@@ -241,26 +307,23 @@ class AgentRegistry:
                 reason = f"at owner, found the credential of {owner.id!r}, which {agent.id!r} is or owns; "
                 raise ToolError("INVALID_ARGUMENTS", reason=reason + "allowed is an agent that it does not own.")
         key = resume_key if resume_key is not None else new_secret()
-        if agent is None:
-            made_up = agent_id if agent_id is not None else self._new_id(binding.realm, "agent")
-            agent = self._add(binding.realm, made_up, label, mode, owner.id if owner else None, secret_hash(key))
-        elif label:
-            agent.label = label
         credential = new_secret()
-        activation = self._activate(
-            agent, owner.id if owner else None, binding, entered_on=binding, leased=binding.leased
+        activation = self._enter(
+            binding,
+            "host",
+            agent_id if agent_id is not None else self._new_id(binding.realm, "agent"),
+            owner.id if owner else None,
+            label=label,
+            mode=mode,
+            credential_hash=secret_hash(credential),
+            key_hash=secret_hash(key),
         )
-        activation.credential_hash = secret_hash(credential)
-        self._by_credential[activation.credential_hash] = activation
         return Entered(activation, credential, key)
 
     def enter_root(self, binding: Binding) -> Activation:
         """The root of a connection or token, entered on first use. It has no lease."""
         if binding.root is None or not self.is_live(binding.root):
-            agent = self._add(
-                binding.realm, self._new_id(binding.realm, "root"), binding.label, "continuable", None, None
-            )
-            binding.root = self._activate(agent, None, binding, entered_on=None, leased=False)
+            return self._enter(binding, "call", self._new_id(binding.realm, "root"), None, label=binding.label)
         return binding.root
 
     def enter_profiled(self, binding: Binding, agent_id: str, owner_id: str | None) -> Activation | None:
@@ -270,26 +333,28 @@ class AgentRegistry:
             Its live activation; none if it lives under another owner than the one named now.
         """
         agent = self.get(binding.realm, agent_id)
-        if agent is None:
-            agent = self._add(binding.realm, agent_id, agent_id, "continuable", owner_id, None)
-        if agent.current is None:
-            return self._activate(agent, owner_id, binding, entered_on=None, leased=binding.leased)
+        if agent is None or agent.current is None:
+            return self._enter(binding, "profile", agent_id, owner_id, label=agent_id)
         if agent.current.owner_id != owner_id:
             return None
-        agent.current.bindings.add(binding)
+        if binding not in agent.current.bindings:
+            self._journal.append(AgentBound(agent.realm, agent.id, binding.key))
         return agent.current
 
-    def exit(self, activation: Activation) -> None:
-        """End an activation; of one that is not live any more, nothing changes."""
+    def exit(self, activation: Activation, outcome: Outcome, final: str = "") -> None:
+        """End an activation, as its host says; of one that is not live any more, nothing changes."""
         if self.is_live(activation):
-            self._finish(activation)
+            self._journal.append(AgentExited(activation.realm, activation.id, outcome, final))
+            self._tell(activation)
 
-    def close(self, binding: Binding) -> None:
-        """End what lives on a connection that is gone."""
-        for activation in [live for live in self._live if binding in live.bindings]:
-            activation.bindings.discard(binding)
-            if not activation.bindings:
-                self.exit(activation)
+    def renew(self, activation: Activation) -> None:
+        """Count its lease anew."""
+        self._start_lease(activation)
+
+    def stand_in(self, realm: str, agent_id: str) -> Activation:
+        """The live activation of an agent, or a dead one that stands for it; for those who rebuild the past."""
+        agent = self._agents[realm, agent_id]
+        return agent.current or Activation(agent, None, set(), None, ended=True)
 
     @contextmanager
     def hold(self, activation: Activation) -> Generator[None]:
@@ -317,22 +382,43 @@ class AgentRegistry:
             if (realm, made_up) not in self._agents:
                 return made_up
 
-    def _add(
-        self, realm: str, agent_id: str, label: str, mode: Mode, owner_id: str | None, key_hash: str | None
-    ) -> Agent:
-        owner = self._agents.get((realm, owner_id)) if owner_id is not None else None
-        depth = 0 if owner_id is None else 1 + (owner.header.delegation_depth if owner is not None else 0)
-        header = SessionHeader(owner_id or "", "root" if owner_id is None else "subagent", depth)
-        agent = Agent(realm, agent_id, label, mode, header, key_hash)
-        self._agents[realm, agent_id] = agent
-        if owner is not None:
-            owner.subagents[agent_id] = agent
-        # A profile may name an agent before its owner was seen.
-        for other in self._orphans.pop((realm, agent_id), ()):
-            agent.subagents[other.id] = other
-        if owner_id is not None and owner is None:
-            self._orphans.setdefault((realm, owner_id), []).append(agent)
-        return agent
+    def _enter(
+        self,
+        binding: Binding,
+        by: EnteredBy,
+        agent_id: str,
+        owner_id: str | None,
+        *,
+        label: str,
+        mode: Mode = "continuable",
+        credential_hash: str | None = None,
+        key_hash: str | None = None,
+    ) -> Activation:
+        agent = self._agents.get((binding.realm, agent_id))
+        replaced = agent.current if agent is not None else None
+        header = agent.header if agent is not None else self._header(binding.realm, owner_id)
+        mode = agent.mode if agent is not None else mode
+        key_hash = agent.key_hash if agent is not None else key_hash
+        self._journal.append(
+            AgentEntered(
+                binding.realm, agent_id, owner_id, by, binding.key, credential_hash, header, label, mode, key_hash
+            )
+        )
+        if replaced is not None:
+            self._tell(replaced)
+        entered = self._agents[binding.realm, agent_id].current
+        assert entered is not None
+        return entered
+
+    def _tell(self, ended: Activation) -> None:
+        for listener in self._listeners:
+            listener(ended)
+
+    def _header(self, realm: str, owner_id: str | None) -> SessionHeader:
+        if owner_id is None:
+            return SessionHeader("", "root", 0)
+        owner = self._agents.get((realm, owner_id))
+        return SessionHeader(owner_id, "subagent", 1 + (owner.header.delegation_depth if owner is not None else 0))
 
     def _owns(self, agent_id: str, activation: Activation) -> bool:
         """Whether the agent of that id is `activation`'s, or owns it through others that live."""
@@ -344,45 +430,105 @@ class AgentRegistry:
             at = owner.current if owner is not None else None
         return False
 
-    def _activate(
-        self, agent: Agent, owner_id: str | None, binding: Binding, *, entered_on: Binding | None, leased: bool
-    ) -> Activation:
-        if agent.current is not None:
-            self._end(agent.current)
-        activation = Activation(agent, owner_id, {binding}, entered_on, leased=leased)
-        agent.current = activation
-        self._live[activation] = None
-        if entered_on is not None:
-            entered_on.entered += 1
-        self._start_lease(activation)
-        return activation
-
-    def _end(self, activation: Activation) -> None:
-        activation.ended = True
-        activation.agent.current = None
-        del self._live[activation]
-        if activation.credential_hash is not None:
-            del self._by_credential[activation.credential_hash]
-        if activation.entered_on is not None:
-            activation.entered_on.entered -= 1
-        for listener in self._listeners:
-            listener(activation)
-
-    def _finish(self, activation: Activation) -> None:
-        """End an activation for good, not because a newer one took its place."""
-        activation.agent.finished = activation.agent.mode == "one-shot"
-        self._end(activation)
-
     def _start_lease(self, activation: Activation) -> None:
-        if activation.leased and not activation.ended and not activation.open_calls:
+        if activation.ended or activation.open_calls or activation.keeps:
+            activation.lease_end = NEVER
+        else:
             seconds = UNANSWERED_LEASE_SECONDS if activation.unanswered else LEASE_SECONDS
             self._leases.expire_at(activation, self._clock.now() + seconds)
 
     def _lapse(self) -> None:
         """End the activations whose lease ran out."""
         for activation in self._leases.lapsed(self._clock.now()):
+            bindings = list(activation.bindings)
             # Not finished: its host may only have been slow, and has the key to enter it again.
-            self._end(activation)
+            self._journal.append(AgentEnded(activation.realm, activation.id, "lapsed"))
+            self._tell(activation)
+            for binding in bindings:
+                self._tidy(binding)
+
+    # --- the fold ----------------------------------------------------------------------------------------------------
+
+    def _apply(self, event: Event | Restored) -> None:
+        match event:
+            case AgentEntered():
+                self._apply_entry(event)
+            case AgentBound():
+                activation = self._agents[event.realm, event.agent_id].current
+                if activation is not None:
+                    binding = self._bound(event.realm, event.binding)
+                    activation.bindings.add(binding)
+                    binding.living[activation] = None
+            case AgentExited() | AgentEnded():
+                agent = self._agents[event.realm, event.agent_id]
+                lapsed = isinstance(event, AgentEnded) and event.by == "lapsed"
+                agent.finished = agent.mode == "one-shot" and not lapsed
+                self._end(agent)
+            case AgentRestored():
+                self._add(event).finished = event.finished
+            case _:
+                pass
+
+    def _apply_entry(self, event: AgentEntered) -> None:
+        agent = self._agents.get((event.realm, event.agent_id))
+        if agent is None:
+            agent = self._add(event)
+        agent.label = event.label or agent.label
+        self._end(agent)
+        binding = self._bound(event.realm, event.binding)
+        activation = Activation(
+            agent,
+            event.owner_id,
+            {binding},
+            binding if event.by == "host" else None,
+            event.credential_hash,
+            leased=binding.leased and event.by != "call",
+        )
+        agent.current = activation
+        self._live[activation] = None
+        binding.living[activation] = None
+        if activation.credential_hash is not None:
+            self._by_credential[activation.credential_hash] = activation
+        if event.by == "host":
+            binding.entered += 1
+        if event.by == "call":
+            binding.root = activation
+        self._start_lease(activation)
+
+    def _add(self, event: AgentEntered | AgentRestored) -> Agent:
+        agent = Agent(event.realm, event.agent_id, event.label, event.mode, event.header, event.key_hash)
+        self._agents[event.realm, event.agent_id] = agent
+        # A profile may name an agent before its owner was seen.
+        for other in self._orphans.pop((event.realm, event.agent_id), ()):
+            agent.subagents[other.id] = other
+        if agent.header.origin == "subagent":
+            owner = self._agents.get((event.realm, agent.header.parent_session))
+            if owner is not None:
+                owner.subagents[agent.id] = agent
+            else:
+                self._orphans.setdefault((event.realm, agent.header.parent_session), []).append(agent)
+        return agent
+
+    def _bound(self, realm: str, key: str) -> Binding:
+        """The binding of that key; a pipe's is without a connection until it comes back, a token's has always one."""
+        if key not in self._bindings:
+            is_token = key.startswith(TOKEN_KEY)
+            self._bindings[key] = Binding(realm, key, "", leased=is_token, connections=int(is_token))
+        return self._bindings[key]
+
+    def _end(self, agent: Agent) -> None:
+        activation = agent.current
+        if activation is None:
+            return
+        activation.ended = True
+        agent.current = None
+        del self._live[activation]
+        if activation.credential_hash is not None:
+            del self._by_credential[activation.credential_hash]
+        if activation.entered_on is not None:
+            activation.entered_on.entered -= 1
+        for binding in activation.bindings:
+            binding.living.pop(activation, None)
 
 
 def _check_names(agent_id: str | None, resume_key: str | None) -> None:

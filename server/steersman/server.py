@@ -32,11 +32,14 @@ from starlette.requests import Request
 
 from steersman import __version__
 from steersman.callers import resolve
-from steersman.contract import error_object, error_text, load, tools
+from steersman.contract.files import load, tools
+from steersman.contract.results import error_object, error_text
+from steersman.credentials import new_secret
 from steersman.errors import SteersmanError
 from steersman.host_methods import HOST_METHODS, HostRequest
-from steersman.registry import Binding, Profile
+from steersman.registry import Binding
 from steersman.services import Services
+from steersman.settings import HostSettings
 from steersman.tool_calls import (
     claim,
     failure,
@@ -47,6 +50,8 @@ from steersman.tool_calls import (
 )
 from steersman.tools import TOOLS
 
+CONNECTION_LABEL: Final = "the connection's agent"
+"""What the root of a connection is called."""
 _LIST_TTL_MS: Final = 24 * 3600 * 1000
 
 
@@ -80,21 +85,24 @@ class _SteersmanServer(Server[Bindings]):
         )
 
 
-def stream_lifespan(services: Services, *, realm: str, profile: Profile | None = None) -> Lifespan:
+def stream_lifespan(services: Services, *, realm: str, host: HostSettings | None = None) -> Lifespan:
     """A lifespan for streams and memory: each connection is a binding of its own, and its agents end with it."""
 
     @asynccontextmanager
     async def lifespan(_: Server[Bindings]) -> AsyncGenerator[Bindings]:
-        connection = _Connection(Binding(realm, "the connection's agent", leased=False, profile=profile))
+        key = f"stream:{new_secret()}"
+        binding = services.registry.connect(realm, key, label=CONNECTION_LABEL, host=host)
         try:
-            yield connection
+            yield Connection(binding)
         finally:
-            services.registry.close(connection.binding)
+            services.registry.close(binding)
 
     return lifespan
 
 
-class _Connection:
+class Connection:
+    """One connection of streams, which is one binding."""
+
     def __init__(self, binding: Binding) -> None:
         self.binding = binding
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from steersman.clock import Clock, SystemClock
 from steersman.journal import Journal, MemoryJournal
 from steersman.mailboxes import Mailboxes
-from steersman.plans import PlanMode, PlanModePolicy, PlanReviews
+from steersman.plans import PlanMode, PlanReviews
+from steersman.questions.requests import Provider
 from steersman.questions.service import UserQuestions
-from steersman.questions.types import Provider
 from steersman.registry import AgentRegistry
 from steersman.steering import Steering
 from steersman.turns import Turns
@@ -39,29 +39,25 @@ class Services:
 def make_services(
     providers: Sequence[Provider],
     *,
-    plan_mode: PlanModePolicy = "tracked",
-    ask_timeout: float | None = None,
     clock: Clock | None = None,
     journal: Journal | None = None,
 ) -> Services:
     """Put the services together.
 
     Args:
-        providers: who can reach the human, in the order they are tried.
-        plan_mode: whether plan mode is tracked for each agent, or on for every root.
-        ask_timeout: seconds after which an unanswered question is withdrawn; none waits for ever.
+        providers: who can reach the human; each host's settings say in which order they are tried.
         clock: the machine's, if omitted.
         journal: one in memory, if omitted.
     """
     clock = clock or SystemClock()
     journal = journal or MemoryJournal()
-    registry = AgentRegistry(clock)
+    # The folds, in the order in which they look into each other.
+    registry = AgentRegistry(clock, journal)
     mailboxes = Mailboxes()
-    # The first fold: the others look into it.
     journal.fold(mailboxes.apply)
-    questions = UserQuestions(registry, clock=clock, journal=journal, providers=providers, timeout=ask_timeout)
-    mode = PlanMode(mailboxes, journal=journal, policy=plan_mode)
-    return Services(
+    questions = UserQuestions(registry, clock=clock, journal=journal, providers=providers)
+    mode = PlanMode(mailboxes, journal=journal)
+    services = Services(
         clock=clock,
         journal=journal,
         registry=registry,
@@ -72,3 +68,6 @@ def make_services(
         steering=Steering(registry, mailboxes, clock=clock, journal=journal),
         turns=Turns(registry, mailboxes, mode, clock=clock, journal=journal),
     )
+    journal.restore()
+    questions.resume()
+    return services

@@ -1,4 +1,7 @@
-"""Settings: what a server process is told by options and by `STEERSMAN_*` variables."""
+"""Settings: what a process is told by options and by `STEERSMAN_*` variables.
+
+The pipe reads them too, so nothing heavy is imported here.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeVar, get_args
 
-from steersman.logs import LogLevel
-from steersman.plans import PlanModePolicy
-from steersman.registry import Profile
-
-ProviderName = Literal["elicitation"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+PlanModePolicy = Literal["tracked", "always"]
+Profile = Literal["codex"]
+ProviderName = Literal["elicitation", "console"]
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 7437
@@ -33,17 +35,28 @@ class SettingsError(CommandError):
 
 
 @dataclass(frozen=True)
+class HostSettings:
+    """What holds for one host: for everything that comes over its connection or its token."""
+
+    profile: Profile | None = None
+    providers: tuple[ProviderName, ...] = ("elicitation", "console")
+    """Who is asked to reach the human, in this order; empty for nobody."""
+    plan_mode: PlanModePolicy = "tracked"
+    """Whether plan mode is tracked for each agent, or on for every root."""
+    ask_timeout: float | None = None
+    """Seconds after which an unanswered question is withdrawn; none waits for ever."""
+
+
+DEFAULT_HOST_SETTINGS: Final = HostSettings()
+
+
+@dataclass(frozen=True)
 class Settings:
-    """What every server process is told."""
+    """What every process of ours is told."""
 
     state_dir: Path
-    providers: tuple[ProviderName, ...]
-    """Who is asked to reach the human, in this order; empty for nobody."""
-    plan_mode: PlanModePolicy
-    ask_timeout: float | None
-    """Seconds after which an unanswered question is withdrawn; none waits for ever."""
-    host_profile: Profile | None
     log_level: LogLevel
+    host: HostSettings
 
 
 @dataclass(frozen=True)
@@ -80,11 +93,13 @@ class Source:
         log_level = self._choice("log-level", get_args(LogLevel))
         return Settings(
             state_dir=self.state_dir(),
-            providers=self._providers(),
-            plan_mode=plan_mode or "tracked",
-            ask_timeout=self._ask_timeout(),
-            host_profile=self.host_profile(),
             log_level=log_level or "info",
+            host=HostSettings(
+                profile=self.host_profile(),
+                providers=self._providers(),
+                plan_mode=plan_mode or "tracked",
+                ask_timeout=self._ask_timeout(),
+            ),
         )
 
     def http_settings(self) -> HttpSettings:
@@ -138,7 +153,7 @@ class Source:
     def _providers(self) -> tuple[ProviderName, ...]:
         value, where = self._value("providers")
         if value is None:
-            return ("elicitation",)
+            return HostSettings.providers
         names = [name.strip() for name in value.split(",") if name.strip()]
         known: Sequence[ProviderName] = get_args(ProviderName)
         found = tuple(each for name in names for each in known if name == each)

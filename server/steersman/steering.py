@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final, Literal, assert_never
 
 from steersman.clock import Clock
-from steersman.contract import load
+from steersman.contract.files import load
 from steersman.errors import SubagentError, SubagentLine, ToolError
 from steersman.journal import (
     Event,
@@ -20,6 +20,8 @@ from steersman.journal import (
     MessageAccepted,
     MessageMissed,
     NoticeLeft,
+    ReceiptRestored,
+    Restored,
     TurnInterrupted,
 )
 from steersman.mailboxes import Mailbox, Mailboxes
@@ -224,11 +226,18 @@ class Steering:
                 facts.append(NoticeLeft(sender.realm, sender.id, self._message(said, "notice", agent.id)))
         self._journal.append(*facts)
 
-    def _apply(self, event: Event) -> None:
-        if not isinstance(event, MessageAccepted) or event.call is None or event.message.agent_id is None:
-            return
-        receipts = self._receipts[event.realm, event.message.agent_id]
-        receipts[event.call.key] = (event.call.digest, event.receipt)
+    def _apply(self, event: Event | Restored) -> None:
+        match event:
+            case MessageAccepted(message=Message(agent_id=str() as sender_id), call=CallId() as call):
+                self._keep_receipt(event.realm, sender_id, call, event.receipt)
+            case ReceiptRestored():
+                self._keep_receipt(event.realm, event.agent_id, event.call, event.receipt)
+            case _:
+                pass
+
+    def _keep_receipt(self, realm: str, sender_id: str, call: CallId, receipt: Receipt) -> None:
+        receipts = self._receipts[realm, sender_id]
+        receipts[call.key] = (call.digest, receipt)
         while len(receipts) > KEPT_RECEIPTS:
             receipts.popitem(last=False)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from steersman.contract import contract_differences
+from steersman.contract.differences import contract_differences
 
 
 def assert_contract(tools: Iterable[Mapping[str, Any] | BaseModel]) -> None:

@@ -21,8 +21,7 @@ from typing import Final
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from steersman.credentials import new_secret, secret_hash
-from steersman.registry import Profile
-from steersman.settings import CommandError, SettingsError
+from steersman.settings import CommandError, Profile, SettingsError
 from steersman.text import is_unicode, visible
 
 LOCAL_REALM: Final = "local"

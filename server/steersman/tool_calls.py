@@ -16,11 +16,11 @@ from starlette.requests import Request
 
 from steersman.callers import CREDENTIAL_HEADER, Claim, call_key, resolve
 from steersman.canonical import compact, digest
-from steersman.contract import error_object, error_text
+from steersman.contract.results import error_object, error_text
 from steersman.errors import SteersmanError, ToolError, UserQuestionError
 from steersman.json_values import is_object
 from steersman.providers.elicitation import INPUT_KEY, McpChannel
-from steersman.questions.types import Resumption, Suspended
+from steersman.questions.requests import Resumption, Suspended
 from steersman.registry import Activation, Binding
 from steersman.services import Services
 from steersman.tools import TOOLS, ToolCall
@@ -129,7 +129,7 @@ async def _run(services: Services, binding: Binding, ctx: Ctx) -> Result:
         caller = resolve(services.registry, claim(binding, ctx))
         with services.registry.hold(caller):
             run = TOOLS[name]({} if arguments is None else arguments)
-            result = await run(services, _tool_call(ctx, caller, name, arguments))
+            result = await run(services, _tool_call(ctx, binding, caller, name, arguments))
     except SteersmanError:
         raise
     except Exception as fault:  # noqa: BLE001 - whatever it is, the caller is told and the server serves on
@@ -139,13 +139,14 @@ async def _run(services: Services, binding: Binding, ctx: Ctx) -> Result:
     return CallToolResult(content=[TextContent(type="text", text=compact(result))], structured_content=dict(result))
 
 
-def _tool_call(ctx: Ctx, caller: Activation, name: str, arguments: object) -> ToolCall:
+def _tool_call(ctx: Ctx, binding: Binding, caller: Activation, name: str, arguments: object) -> ToolCall:
     return ToolCall(
         caller=caller,
         digest=digest([name, arguments]),
         key=call_key(name, meta_of(ctx)),
         channel=McpChannel(ctx.session, ctx.request_id),
         resumption=_resumption(ctx.params or {}),
+        host=binding.host,
     )
 
 

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from steersman.agents import Outcome
 from steersman.canonical import canonical, compact
 from steersman.clock import Clock, wait_for
 from steersman.errors import HostError, ToolError
 from steersman.journal import (
-    AgentEntered,
-    AgentExited,
     Journal,
     MessagesConfirmed,
     MessagesHandedOut,
@@ -22,7 +21,7 @@ from steersman.journal import (
 from steersman.mailboxes import Mailbox, Mailboxes
 from steersman.messages import Message
 from steersman.plans import PlanMode
-from steersman.registry import Activation, Agent, AgentRegistry, Outcome
+from steersman.registry import Activation, Agent, AgentRegistry
 
 MAX_READING_BYTES: Final = 768 * 1024
 """How much JSON text is handed out at once; what does not fit is read at the next boundary. Clients of MCP refuse
@@ -78,11 +77,10 @@ class Turns:
         self._closing = False
 
     async def entered(self, activation: Activation) -> None:
-        """Record that an agent has just been entered. A turn that its last activation left open is closed."""
+        """Return once the entry of an agent is durable, and have its owner's host look."""
         agent = activation.agent
-        recorded = self._journal.append(AgentEntered(agent.realm, agent.id, activation.owner_id))
         self._mailboxes.ring(agent.realm, agent.header.parent_session)
-        await recorded
+        await self._journal.append()
 
     async def exit(self, activation: Activation, outcome: Outcome, final: str) -> Sequence[str]:
         """End an activation.
@@ -96,8 +94,7 @@ class Turns:
         self._check_live(activation)
         agent = activation.agent
         unread = [message.id for message in self._mailboxes.of(agent).unread() if message.kind != "notice"]
-        self._journal.append(AgentExited(agent.realm, agent.id, outcome, final))
-        self._registry.exit(activation)  # what can no longer be delivered is recorded there
+        self._registry.exit(activation, outcome, final)  # what can no longer be delivered is recorded there
         await self._journal.append()
         return unread if agent.finished else ()
 

@@ -11,7 +11,7 @@ from steersman.clock import SystemClock
 from steersman.errors import UserQuestionError
 from steersman.journal import MemoryJournal
 from steersman.questions.service import UserQuestions
-from steersman.registry import AgentRegistry, Binding
+from steersman.registry import AgentRegistry
 from tests.benchmarks.pairs import Row, Sample, compare
 
 FEW: Final = 10
@@ -27,7 +27,7 @@ class Population:
         clock = SystemClock()
         self.registry = AgentRegistry(clock)
         self.questions = UserQuestions(self.registry, clock=clock, journal=MemoryJournal())
-        self.binding = Binding("local", "host", leased=True)
+        self.binding = self.registry.connect("local", "host", leased=True)
         children: list[str] = []
         root = self.registry.enter(self.binding).activation
         for number in range(1, agents):

@@ -30,7 +30,7 @@ from mcp_types import (
 from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 
-from steersman.contract import load
+from steersman.contract.files import load
 from steersman.providers.elicitation import ElicitationProvider
 from steersman.server import make_server, stream_lifespan
 from steersman.services import make_services

@@ -19,7 +19,7 @@ import steersman.plans
 import steersman.questions.service
 import steersman.steering
 from steersman.errors import PlanModeError
-from steersman.journal import Event, MessageAccepted, TurnInterrupted
+from steersman.journal import Event, MessageAccepted, Restored, TurnInterrupted
 from steersman.mailboxes import Mailboxes
 from steersman.plans import Approved, PlanMode, PlanReviews
 from steersman.questions.service import UserQuestions
@@ -93,7 +93,7 @@ def steps() -> None:
 def delivery() -> None:
     original = Mailboxes.apply
 
-    def apply(self: Mailboxes, event: Event) -> None:
+    def apply(self: Mailboxes, event: Event | Restored) -> None:
         if not (isinstance(event, MessageAccepted) and event.queue == "next_step"):
             original(self, event)
 
@@ -111,7 +111,7 @@ def interrupts() -> None:
 def keeps() -> None:
     original = Mailboxes.apply
 
-    def apply(self: Mailboxes, event: Event) -> None:
+    def apply(self: Mailboxes, event: Event | Restored) -> None:
         original(self, event)
         if isinstance(event, TurnInterrupted):
             self._box(event.realm, event.agent_id).next_turn.clear()  # pyright: ignore[reportPrivateUsage]

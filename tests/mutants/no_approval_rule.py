@@ -1,7 +1,7 @@
 """Without the approval rule: an answer is an approval."""
 
 from steersman.plans import Approved, PlanReviews
-from steersman.questions.types import Answered
+from steersman.questions.requests import Answered
 
 
 def decide(self: PlanReviews, plan: str, answered: Answered) -> Approved:

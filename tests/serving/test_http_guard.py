@@ -19,7 +19,8 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from starlette.types import Receive, Scope, Send
 
-from steersman.questions.types import Answer, AskRequest, Card, HandleMaker, Reply, Via
+from steersman.questions.requests import AskRequest, Card, HandleMaker, Reply
+from steersman.questions.types import Answer, Via
 from steersman.services import Services, make_services
 from steersman.serving.http import ServingError, make_app
 from steersman.tokens import TokenStore

@@ -26,7 +26,7 @@ from pydantic import ValidationError
 from steersman.errors import UserQuestionError
 from steersman.json_values import is_object
 from steersman.providers.forms import Dialect, make_form, read_form
-from steersman.questions.types import (
+from steersman.questions.requests import (
     AskRequest,
     Card,
     Channel,
@@ -34,8 +34,8 @@ from steersman.questions.types import (
     ProviderUnavailableError,
     Reply,
     Suspended,
-    Via,
 )
+from steersman.questions.types import Via
 
 INPUT_KEY: Final = "answers"
 """The one key of `input_requests` and `input_responses`."""

@@ -14,13 +14,15 @@ from steersman.canonical import digest
 from steersman.clock import Clock
 from steersman.credentials import new_secret, secret_hash
 from steersman.errors import SteersmanError, ToolError, UserQuestionError
-from steersman.questions.types import Answered, AskRequest, Card, Provider, Resumption
+from steersman.questions.requests import Answered, AskRequest, Card, Provider, Resumption
 from steersman.registry import Activation
 
 KEPT_CARDS: Final = 1024
 """How many suspended and settled cards of one agent are remembered, the newest."""
 KEPT_CHARACTERS: Final = 8 * 1024 * 1024
 """How much text the suspended cards of one agent may hold; beyond it the oldest are forgotten."""
+KEPT_WITHDRAWN: Final = 1024
+"""How many withdrawn cards can still be answered late, the newest."""
 KEPT_HANDLES: Final = 8
 """How many handles of one card are good, the newest: a call repeated under its id gets a new one each time."""
 
@@ -34,6 +36,8 @@ class Entry:
     answer_digest: str | None = None
     """The digest of the one answer that was taken for a suspended card."""
     suspended_by: Provider | None = None
+    orphaned: bool = False
+    """Whether the server that had it open died."""
     handles: list[str] = field(default_factory=list[str])
     key: str | None = None
     waiting: Activation | None = None
@@ -68,6 +72,12 @@ class CardStore:
         self._by_agent: dict[tuple[str, str], OrderedDict[str, Entry]] = {}
         self._by_key: dict[tuple[str, str, str], Entry] = {}
         self._by_handle: dict[str, Entry] = {}
+        self._by_card: dict[tuple[str, str], Entry] = {}
+        self._withdrawn: OrderedDict[tuple[str, str], Entry] = OrderedDict()
+
+    def by_card(self, realm: str, card_id: str) -> Entry | None:
+        """The card of that id: open, remembered or withdrawn."""
+        return self._by_card.get((realm, card_id)) or self._withdrawn.get((realm, card_id))
 
     def find(self, request: AskRequest) -> Entry | None:
         """The card that this very call asked before, if it did.
@@ -97,18 +107,27 @@ class CardStore:
             raise UserQuestionError("ANSWER_INVALID", reason=f"Found was {missing}.")
         if _agent(entry.request) != _agent(request) or entry.request.call_digest != request.call_digest:
             raise UserQuestionError("ANSWER_INVALID", reason="Found was the state of another call.")
-        if entry.answer_digest is None and entry.outcome is None:
+        by_host = isinstance(entry.outcome, Answered) and entry.outcome.via != "console"
+        if entry.answer_digest is None and not by_host:
+            # Open, or settled at a page or terminal of ours: what came first stands.
             return entry
-        # Settled by this very answer, or by another one, or by another way than this handle.
         if entry.answer_digest != answer_digest(resumption.answer):
             raise UserQuestionError("ANSWER_INVALID", reason="Found was a second, different answer to one question.")
         return entry
 
-    def add(self, request: AskRequest) -> Entry:
-        entry = Entry(Card(f"ask-{secrets.token_hex(8)}", request, self._clock.now()))
+    def add(self, request: AskRequest, card_id: str | None = None, shown_since: float | None = None) -> Entry:
+        entry = Entry(
+            Card(
+                card_id or f"ask-{secrets.token_hex(8)}",
+                request,
+                self._clock.now(),
+                self._clock.wall_time() if shown_since is None else shown_since,
+            )
+        )
         if request.call_key is not None and request.agent is not None:
             entry.key = request.call_key
             self._by_key[self._key(request)] = entry
+        self._by_card[_agent(request)[0], entry.card.id] = entry
         kept = self._by_agent.setdefault(_agent(request), OrderedDict())
         kept[entry.card.id] = entry
         self._forget_oldest(kept)
@@ -125,18 +144,24 @@ class CardStore:
 
     def new_handle(self, entry: Entry) -> str:
         handle = new_secret()
-        hashed = secret_hash(handle)
+        self.add_handle(entry, secret_hash(handle))
+        return handle
+
+    def add_handle(self, entry: Entry, hashed: str) -> None:
         entry.handles.append(hashed)
         self._by_handle[hashed] = entry
         for old in entry.handles[:-KEPT_HANDLES]:
             del self._by_handle[old]
         del entry.handles[:-KEPT_HANDLES]
-        return handle
 
     def suspend(self, entry: Entry, provider: Provider, activation: Activation | None) -> None:
         """Remember that the host shows the card; its asker's lease waits for the human."""
         entry.suspended_by = provider
         entry.card.request = replace(entry.request, channel=None, resumption=None)
+        self.await_host(entry, activation)
+
+    def await_host(self, entry: Entry, activation: Activation | None) -> None:
+        """Have a card that its host shows extend the lease of its asker."""
         if entry.waiting is None and activation is not None:
             entry.waiting = activation
             activation.unanswered += 1
@@ -147,17 +172,21 @@ class CardStore:
         entry.card.settled = True
         entry.card.request = replace(entry.request, questions=(), intent=None, channel=None, resumption=None)
         self._release(entry)
-        if not entry.handles and entry.key is None:
-            self.remove(entry)
 
     def drop(self, entry: Entry) -> None:
-        """Forget a card that was withdrawn: the same call asks anew."""
-        entry.card.settled = True
+        """Withdraw a card: the same call asks anew, and the human's answer to it comes late."""
         self.remove(entry)
+        entry.card.settled = True
+        entry.card.waited_for = False
+        self._withdrawn[_agent(entry.request)[0], entry.card.id] = entry
+        if len(self._withdrawn) > KEPT_WITHDRAWN:
+            self._withdrawn.popitem(last=False)
 
     def remove(self, entry: Entry) -> None:
         self._release(entry)
         of = _agent(entry.request)
+        self._by_card.pop((of[0], entry.card.id), None)
+        self._withdrawn.pop((of[0], entry.card.id), None)
         kept = self._by_agent.get(of, OrderedDict[str, Entry]())
         kept.pop(entry.card.id, None)
         if not kept:

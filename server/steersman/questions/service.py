@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import anyio
 
 from steersman.clock import Clock
-from steersman.errors import SteersmanError, UserQuestionError
-from steersman.journal import Journal, QuestionAnswered, QuestionAsked, QuestionClosed
+from steersman.errors import Code, SteersmanError, UserQuestionError
+from steersman.journal import (
+    CardRestored,
+    Event,
+    Journal,
+    QuestionAnswered,
+    QuestionAsked,
+    QuestionClosed,
+    QuestionOrphaned,
+    QuestionSuspended,
+    Restored,
+)
 from steersman.questions.answers import check_answers
 from steersman.questions.cards import CardStore, Entry, answer_digest
-from steersman.questions.types import (
+from steersman.questions.requests import (
     Answered,
     AskRequest,
     Card,
@@ -21,6 +31,7 @@ from steersman.questions.types import (
     Reply,
     Suspended,
 )
+from steersman.questions.types import Answer, Via
 from steersman.registry import Activation, AgentRegistry
 
 T = TypeVar("T")
@@ -33,8 +44,7 @@ class UserQuestions:
         registry: who is live. Without one nobody is.
         clock: for deadlines.
         journal: every question and its end is recorded there.
-        providers: who can reach the human, in the order they are tried.
-        timeout: seconds after which an unanswered question is withdrawn; none, the default, waits for ever.
+        providers: who can reach the human; the host's settings say in which order they are tried.
     """
 
     def __init__(
@@ -44,15 +54,16 @@ class UserQuestions:
         clock: Clock,
         journal: Journal,
         providers: Sequence[Provider] = (),
-        timeout: float | None = None,
     ) -> None:
         self._registry = registry
         self._clock = clock
         self._journal = journal
         self._providers = list(providers)
-        self._timeout = timeout
         self._cards = CardStore(clock)
         self._closing = False
+        self._changed = anyio.Event()
+        self._deciders: list[Callable[[AskRequest, Answered], Sequence[Event]]] = []
+        journal.fold(self._apply)
         if registry is not None:
             registry.on_end(self._agent_ended)
 
@@ -60,10 +71,18 @@ class UserQuestions:
         """Add a provider behind those there are."""
         self._providers.append(provider)
 
+    def on_answer(self, decide: Callable[[AskRequest, Answered], Sequence[Event]]) -> None:
+        """Have `decide` name the facts that follow from an answer: they happen together with it, and once."""
+        self._deciders.append(decide)
+
     def open_cards(self, realm: str) -> list[Card]:
         """What waits for the human in a realm: by agent, oldest first."""
         waiting = (entry.card for entry in self._cards.open_cards())
         return [card for card in waiting if card.request.agent is not None and card.request.agent.realm == realm]
+
+    def changed(self) -> anyio.Event:
+        """What is set when a card comes, goes or changes next."""
+        return self._changed
 
     def count_open(self, realm: str, agent_id: str) -> int:
         """How many cards of one agent wait for the human."""
@@ -99,6 +118,7 @@ class UserQuestions:
             self._check(request)
             entry = self._cards.find(request)
             if entry is not None and entry.outcome is not None:
+                await self._journal.append()
                 return _replay(entry.outcome)
             if entry is None or entry.leader is None:
                 return await self._lead(request, entry)
@@ -113,13 +133,16 @@ class UserQuestions:
             self.admit(request.agent)
         _check_intent(request)
 
-    def recall(self, request: AskRequest) -> Answered | None:
+    async def recall(self, request: AskRequest) -> Answered | None:
         """The outcome that this very call had before, if its reply was lost and it comes again.
 
         Raises what that outcome was, and as `ask` for a call that is no repetition.
         """
         entry = self._cards.find(request)
-        return _replay(entry.outcome) if entry is not None and entry.outcome is not None else None
+        if entry is None or entry.outcome is None:
+            return None
+        await self._journal.append()
+        return _replay(entry.outcome)
 
     def withdraw_all(self) -> None:
         """Withdraw every open question and refuse new ones, because the server is going away."""
@@ -127,6 +150,85 @@ class UserQuestions:
         for entry in self._cards.open_cards():
             if entry.leader is not None:
                 entry.scope.cancel()
+
+    # --- after a restart ---------------------------------------------------------------------------------------------
+
+    def resume(self) -> None:
+        """Take up what an earlier server left: cards that hosts show extend their askers' leases again; what that
+        server had open itself is orphaned, since nobody waits for it any more."""
+        for entry in self._cards.open_cards():
+            if entry.suspended_by is not None:
+                self._cards.await_host(entry, entry.request.agent)
+                if self._registry is not None and entry.request.agent is not None:
+                    self._registry.renew(entry.request.agent)
+            elif not entry.orphaned:
+                self._journal.append(QuestionOrphaned(*_names(entry)))
+
+    def _apply(self, event: Event | Restored) -> None:
+        match event:
+            case CardRestored():
+                self._restore(event)
+            case QuestionOrphaned():
+                entry = self._cards.by_card(event.realm, event.card_id)
+                if entry is not None:
+                    entry.orphaned, entry.card.waited_for = True, False
+            case _:
+                pass
+
+    def _restore(self, stored: CardRestored) -> None:
+        agent = self._registry.stand_in(stored.realm, stored.agent_id) if self._registry is not None else None
+        request = AskRequest(
+            stored.questions, agent, call_digest=stored.call_digest, call_key=stored.call_key, intent=stored.intent
+        )
+        entry = self._cards.add(request, stored.card_id, stored.asked_at)
+        entry.orphaned, entry.card.waited_for = stored.orphaned, not stored.orphaned
+        entry.answer_digest = stored.answer_digest
+        for provider in self._providers:
+            if provider.name == stored.suspended_by:
+                entry.suspended_by = provider
+        for hashed in stored.handles:
+            self._cards.add_handle(entry, hashed)
+        if stored.answers is not None and stored.via is not None:
+            self._cards.settle(entry, Answered(stored.answers, stored.via, stored.card_id))
+        elif stored.code is not None:
+            self._cards.settle(entry, UserQuestionError(cast("Code", stored.code), reason=stored.reason))
+
+    # --- the human, at a page or a terminal of ours ------------------------------------------------------------------
+
+    def find_card(self, realm: str, card_id: str) -> Card | None:
+        """A card that is open, settled or withdrawn, as far as it is remembered."""
+        entry = self._cards.by_card(realm, card_id)
+        return entry.card if entry is not None else None
+
+    def check(self, card: Card, reply: Reply) -> tuple[Answer, ...]:
+        """Read an answer to a card. Raises `ANSWER_INVALID`; the card stays open then."""
+        return check_answers(card.request.questions, reply)
+
+    async def settle(self, card: Card, reply: tuple[Answer, ...] | UserQuestionError) -> bool:
+        """Take the human's answer, or refusal, to a card that is waited for.
+
+        Returns:
+            Whether it was the first: what came before it stands.
+        """
+        entry = self._cards.by_card(*_place(card.request, card.id))
+        if entry is None or entry.card.settled or not entry.card.waited_for:
+            return False
+        if isinstance(reply, UserQuestionError):
+            self._refuse(entry, reply)
+        else:
+            self._accept(entry, entry.leader or entry.request, reply, "console")
+        if entry.leader is not None:
+            entry.scope.cancel()
+        await self._journal.append()
+        return True
+
+    def take_late(self, card: Card) -> None:
+        """Let go of a card that nobody waits for: its answer has gone another way, or it was dismissed."""
+        entry = self._cards.by_card(*_place(card.request, card.id))
+        if entry is not None:
+            self._cards.remove(entry)
+            entry.card.settled = True
+            self._ring()
 
     # --- one card ----------------------------------------------------------------------------------------------------
 
@@ -139,41 +241,66 @@ class UserQuestions:
         else:
             choice = None if resumed else self._choose(request)
         entry.leader = request
+        entry.card.waited_for = True
         entry.scope = anyio.CancelScope()
-        outcome: Answered | Suspended | None = None
+        outcome: Answered | Suspended | SteersmanError | None = None
+        self._ring()
         try:
             with entry.scope:
                 outcome = await self._carry(request, entry, choice)
             if outcome is None:
-                raise UserQuestionError("ASK_ABORTED")
+                # Answered at a page or a terminal, or withdrawn.
+                outcome = entry.outcome or UserQuestionError("ASK_ABORTED")
+                await self._journal.append()
+            if isinstance(outcome, SteersmanError):
+                raise outcome
         except BaseException as error:
             await self._close(entry, error)
             raise
         finally:
             entry.leader = None
             entry.wake()
+            self._ring()
         return outcome
 
     async def _carry(self, request: AskRequest, entry: Entry, choice: Provider | None) -> Answered | Suspended:
-        deadline = None if self._timeout is None else entry.card.asked_at + self._timeout
+        timeout = request.host.ask_timeout
+        deadline = None if timeout is None else entry.card.asked_at + timeout
         if choice is None:
             if deadline is not None and self._clock.now() >= deadline:
                 raise UserQuestionError("ASK_TIMED_OUT")
             provider, reply = self._read_resumed(request, entry)
         else:
             if entry.suspended_by is None:
-                await self._journal.append(QuestionAsked(*_names(entry), request.questions))
+                await self._journal.append(
+                    QuestionAsked(
+                        *_names(entry), request.questions, request.intent, request.call_digest, request.call_key
+                    )
+                )
             provider, reply = await self._before(deadline, lambda: self._put(request, entry, choice))
         if isinstance(reply, Suspended):
             self._cards.suspend(entry, provider, request.agent)
+            await self._journal.append(QuestionSuspended(*_names(entry), provider.name, entry.handles[-1]))
             return reply
         answers = check_answers(request.questions, reply)
-        answered = Answered(answers, provider.name, entry.card.id)
         # The answer has come: from here on no cancellation takes it back.
+        answered = self._accept(entry, request, answers, provider.name)
         with anyio.CancelScope(shield=True):
-            await self._journal.append(QuestionAnswered(*_names(entry), answers, provider.name))
-        self._cards.settle(entry, answered)
+            await self._journal.append()
         return answered
+
+    def _accept(self, entry: Entry, request: AskRequest, answers: tuple[Answer, ...], via: Via) -> Answered:
+        answered = Answered(answers, via, entry.card.id)
+        follows = [fact for decide in self._deciders for fact in decide(request, answered)]
+        self._journal.append(QuestionAnswered(*_names(entry), answers, via, entry.answer_digest), *follows)
+        self._cards.settle(entry, answered)
+        self._ring()
+        return answered
+
+    def _refuse(self, entry: Entry, error: SteersmanError) -> None:
+        self._journal.append(QuestionClosed(*_names(entry), error.code, error.reason, entry.answer_digest))
+        self._cards.settle(entry, error)
+        self._ring()
 
     def _read_resumed(self, request: AskRequest, entry: Entry) -> tuple[Provider, Reply]:
         assert request.resumption is not None
@@ -185,8 +312,9 @@ class UserQuestions:
     def _choose(self, request: AskRequest, after: Provider | None = None, why: Sequence[str] = ()) -> Provider:
         """The first provider, behind `after`, that can reach the human."""
         found = list(why)
-        start = 0 if after is None else self._providers.index(after) + 1
-        for provider in self._providers[start:]:
+        ordered = [each for name in request.host.providers for each in self._providers if each.name == name]
+        start = 0 if after is None else ordered.index(after) + 1
+        for provider in ordered[start:]:
             obstacle = provider.obstacle(request)
             if obstacle is None:
                 return provider
@@ -229,22 +357,33 @@ class UserQuestions:
 
     async def _close(self, entry: Entry, error: BaseException) -> None:
         """Record that a card ended without an answer, and keep what the human or its host made of it."""
+        if entry.card.settled:
+            return
         code = error.code if isinstance(error, SteersmanError) else "ASK_ABORTED"
         if isinstance(error, SteersmanError) and code not in ("ASK_ABORTED", "NO_PROVIDER"):
-            self._cards.settle(entry, error)
+            self._refuse(entry, error)
         elif entry.suspended_by is None:
+            self._journal.append(QuestionClosed(*_names(entry), code))
             self._cards.drop(entry)
         else:
             # The host still shows it, and may come again with the answer.
             return
         with anyio.CancelScope(shield=True):
-            await self._journal.append(QuestionClosed(*_names(entry), code))
+            await self._journal.append()
+
+    def _ring(self) -> None:
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
 
     def _agent_ended(self, activation: Activation) -> None:
         for entry in self._cards.open_of(activation.realm, activation.id):
             if entry.leader is not None and entry.leader.agent is activation:
                 entry.scope.cancel()
             entry.wake()
+
+
+def _place(request: AskRequest, card_id: str) -> tuple[str, str]:
+    return ("" if request.agent is None else request.agent.realm), card_id
 
 
 def _names(entry: Entry) -> tuple[str, str, str]:

@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from typing import Final, cast
 
 import anyio
@@ -23,12 +24,13 @@ from mcp.server.transport_security import RequestBodyLimitMiddleware, TransportS
 from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 
+from steersman.agents import TOKEN_KEY
 from steersman.errors import HostError
-from steersman.registry import Binding, Profile
+from steersman.registry import AgentRegistry, Binding
 from steersman.server import Bindings, Context, make_server
 from steersman.services import Services
 from steersman.serving.exchanges import Exchanges
-from steersman.settings import CommandError
+from steersman.settings import DEFAULT_HOST_SETTINGS, CommandError, HostSettings
 from steersman.tokens import LOCAL_REALM, StateError, TokenStore
 
 logger = logging.getLogger(__name__)
@@ -51,7 +53,7 @@ def make_app(
     host: str,
     port: int,
     allow_hosts: Sequence[str] = (),
-    profile: Profile | None = None,
+    defaults: HostSettings | None = None,
 ) -> Starlette:
     """The ASGI application that serves MCP at `/mcp`.
 
@@ -61,7 +63,7 @@ def make_app(
         host: the address it will listen on.
         port: the port it will listen on; 0 if not known yet.
         allow_hosts: other names, with or without a port, that clients may call it by.
-        profile: the host profile of connections without a token; with tokens, each has its own.
+        defaults: what holds for hosts; the profile only without tokens, each of which has its own.
 
     Raises:
         ServingError: `host` stands for every address of the machine, whose names nobody knows, and `allow_hosts` is
@@ -71,7 +73,7 @@ def make_app(
         raise ServingError(
             f"Without tokens only this machine may connect: found host {host!a}, allowed is a loopback one."
         )
-    bindings = _Bindings(tokens, profile)
+    bindings = _Bindings(services.registry, tokens, defaults or DEFAULT_HOST_SETTINGS)
 
     @asynccontextmanager
     async def lifespan(_: Server[Bindings]) -> AsyncGenerator[Bindings]:
@@ -154,9 +156,10 @@ async def serve_http(app: Starlette, services: Services, *, host: str, port: int
 class _Bindings(TokenVerifier):
     """What requests come over: one binding for each token, or one for everybody where no token is asked for."""
 
-    def __init__(self, tokens: TokenStore | None, profile: Profile | None) -> None:
+    def __init__(self, registry: AgentRegistry, tokens: TokenStore | None, defaults: HostSettings) -> None:
+        self._registry = registry
         self._tokens = tokens
-        self._everybody = Binding(LOCAL_REALM, "the local user's agent", leased=True, profile=profile)
+        self._defaults = defaults
         self._by_token: dict[str, Binding] = {}
         self._reported: str | None = None
 
@@ -174,17 +177,23 @@ class _Bindings(TokenVerifier):
         if found is None:
             return None
         if found.id not in self._by_token:
-            self._by_token[found.id] = Binding(found.subject, found.label, leased=True, profile=found.profile)
+            host = replace(self._defaults, profile=found.profile)
+            self._by_token[found.id] = self._connect(found.subject, found.id, found.label, host)
         return AccessToken(token=token, client_id=found.id, scopes=[], subject=found.subject)
 
     def of(self, ctx: Context) -> Binding:
         if self._tokens is None:
-            return self._everybody
+            if "" not in self._by_token:
+                self._by_token[""] = self._connect(LOCAL_REALM, "", "the local user's agent", self._defaults)
+            return self._by_token[""]
         access = get_access_token()
         binding = self._by_token.get(access.client_id) if access is not None else None
         if binding is None:
             raise HostError("CALLER_NOT_LIVE")
         return binding
+
+    def _connect(self, realm: str, token_id: str, label: str, host: HostSettings) -> Binding:
+        return self._registry.connect(realm, TOKEN_KEY + token_id, label=label, leased=True, host=host)
 
 
 class _Uvicorn(uvicorn.Server):

@@ -12,10 +12,10 @@ from typing import Final, NoReturn
 import anyio
 from anyio.abc import TaskStatus
 
-from steersman.registry import Profile
 from steersman.server import make_server, stream_lifespan
 from steersman.services import Services
 from steersman.serving.lines import json_line_streams
+from steersman.settings import HostSettings
 from steersman.tokens import LOCAL_REALM
 
 ANSWER_SECONDS: Final = 0.2
@@ -24,7 +24,7 @@ END_SECONDS: Final = 0.4
 """How long the process may live on once its host closed the pipe."""
 
 
-async def serve_stdio(services: Services, *, profile: Profile | None) -> None:
+async def serve_stdio(services: Services, *, host: HostSettings) -> None:
     """Serve the host behind stdin and stdout until it closes the pipe, or SIGINT or SIGTERM ends the process.
 
     It owns the process: on a signal, and if something hangs after the pipe was closed, it exits with code 0 by itself,
@@ -32,12 +32,12 @@ async def serve_stdio(services: Services, *, profile: Profile | None) -> None:
 
     Args:
         services: what stands behind the tools.
-        profile: the host profile of the connection.
+        host: what holds for the host.
     """
     if sys.stdin.isatty():
         sys.stderr.write("Steersman speaks MCP on stdin and stdout, for a host to start. See `steersman --help`.\n")
         sys.stderr.flush()
-    server = make_server(services, stream_lifespan(services, realm=LOCAL_REALM, profile=profile))
+    server = make_server(services, stream_lifespan(services, realm=LOCAL_REALM, host=host))
 
     async def end_on_signal(*, task_status: TaskStatus[None]) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
-from steersman.contract import parse_ask, parse_plan, parse_steer
-from steersman.questions.types import Suspended
+from steersman.contract.arguments import parse_ask, parse_plan, parse_steer
+from steersman.questions.requests import Suspended
 from steersman.services import Services
 from steersman.tools.ask_user_question import ask_user_question
 from steersman.tools.call import Structured, ToolCall

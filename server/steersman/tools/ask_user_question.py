@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from steersman.contract import AskArguments
-from steersman.questions.types import Answer, Option, Question, Suspended
+from steersman.contract.arguments import AskArguments
+from steersman.questions.requests import Suspended
+from steersman.questions.types import Answer, Option, Question
 from steersman.services import Services
 from steersman.tools.call import Structured, ToolCall
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from steersman.questions.types import AskRequest, Channel, Resumption
+from steersman.questions.requests import AskRequest, Channel, Resumption
 from steersman.registry import Activation
+from steersman.settings import HostSettings
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class ToolCall:
     """The host's own id of the call, if it sent one; a retry carries the same one."""
     channel: Channel
     resumption: Resumption | None
+    host: HostSettings
+    """What holds for the host that it came from."""
 
     def ask_request(self) -> AskRequest:
         """The question request that this call makes, with nothing asked yet."""
@@ -31,6 +34,7 @@ class ToolCall:
             call_key=self.key,
             channel=self.channel,
             resumption=self.resumption,
+            host=self.host,
         )
 
 

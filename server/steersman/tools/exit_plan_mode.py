@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from steersman.contract import PlanArguments
-from steersman.questions.types import Suspended
+from steersman.contract.arguments import PlanArguments
+from steersman.questions.requests import Suspended
 from steersman.services import Services
 from steersman.tools.call import Structured, ToolCall
 

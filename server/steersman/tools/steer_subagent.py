@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steersman.contract import SteerArguments
+from steersman.contract.arguments import SteerArguments
 from steersman.messages import CallId
 from steersman.services import Services
 from steersman.tools.call import Structured, ToolCall
