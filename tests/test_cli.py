@@ -91,7 +91,7 @@ def test_a_variable_says_the_same_as_its_option_and_is_named_when_it_is_wrong() 
     for variable, value in [
         ("STEERSMAN_PLAN_MODE", "maybe"),
         ("STEERSMAN_ASK_TIMEOUT", "soon"),
-        ("STEERSMAN_PROVIDERS", "console"),
+        ("STEERSMAN_PROVIDERS", "human"),
         ("STEERSMAN_HOST_PROFILE", "cursor"),
         ("STEERSMAN_LOG_LEVEL", "loud"),
         ("STEERSMAN_STANDALONE", "perhaps"),
