@@ -65,7 +65,7 @@ async def test_a_parent_completes_with_its_childs_question_answered(connect: Con
         [
             {
                 "tools": ["ask_user_question", "exit_plan_mode", "steer_subagent"],
-                "contract": "12e684676be2ba02ed546df998663a9e448f9af502612723339b009a072161a1",
+                "contract": "5ca9cbbd7c6ee847d66c3dc77eeb0feee1db9a9a80eeb8d3044098a9a63a682f",
             },
             {
                 "child": {

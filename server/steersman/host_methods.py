@@ -9,17 +9,16 @@ from typing import Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from steersman.agent_tree import agent_tree
 from steersman.callers import call_key
 from steersman.canonical import digest
 from steersman.contract.arguments import check_message
 from steersman.errors import HostError, ToolError
 from steersman.messages import CallId, Message
-from steersman.registry import LEASE_SECONDS, Activation, Agent, Binding
+from steersman.registry import LEASE_SECONDS, Activation, Binding
 from steersman.services import Services
 from steersman.text import is_unicode
 
-MAX_NESTING: Final = 64
-"""How deep the tree of `steersman/agents/list` is at most."""
 MAX_LABEL: Final = 256
 MAX_FINAL: Final = 1024 * 1024
 MAX_WAIT_MS: Final = 60_000
@@ -211,54 +210,13 @@ async def exit_agent(request: HostRequest, params: ExitParams) -> Mapping[str, A
 
 async def list_agents(request: HostRequest, params: ListParams) -> Mapping[str, Any]:
     del params
-    agents = request.services.registry.list(request.binding.realm)
-    shapes = {agent.id: _shape(request.services, agent) for agent in agents}
-    owners = {agent.id: owner_id for agent in agents if (owner_id := _owner_of(agent)) in shapes}
-    tops: list[dict[str, Any]] = []
-    for agent_id, shape in shapes.items():
-        (shapes[owners[agent_id]]["subagents"] if _is_nested(owners, agent_id) else tops).append(shape)
-    return {"agents": tops}
-
-
-def _is_nested(owners: Mapping[str, str], agent_id: str) -> bool:
-    """Whether an agent stands inside its owner: it has one, and a few steps up there is one that has none.
-
-    Chains may be longer than JSON can be nested, and agents can own each other when one of them is stored. What would
-    not be seen inside its owner stands at the top.
-    """
-    at = agent_id
-    for _ in range(MAX_NESTING):
-        if at not in owners:
-            return at != agent_id
-        at = owners[at]
-    return False
-
-
-def _shape(services: Services, agent: Agent) -> dict[str, Any]:
-    current = agent.current
-    return {
-        "agent_id": agent.id,
-        "label": agent.label,
-        "mode": agent.mode,
-        "status": services.steering.status(agent),
-        "plan_mode": services.plan_mode.active(current) if current is not None else services.plan_mode.set_for(agent),
-        "open_questions": services.questions.count_open(agent.realm, agent.id),
-        "waiting": sum(1 for _ in services.mailboxes.of(agent).waiting()),
-        "subagents": [],
-    }
+    return {"agents": agent_tree(request.services, request.binding.realm)}
 
 
 async def set_plan_mode(request: HostRequest, params: PlanSetParams) -> Mapping[str, Any]:
     activation = request.live(params.credential)
     with request.services.registry.hold(activation):
         return {"result": await request.services.plan_mode.set(activation.agent, params.active)}
-
-
-def _owner_of(agent: Agent) -> str:
-    """The owner that an agent is listed under: the live one's, else the one of its header."""
-    if agent.current is not None:
-        return agent.current.owner_id or ""
-    return agent.header.parent_session
 
 
 Serve = Callable[[HostRequest, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]

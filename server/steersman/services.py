@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from steersman.clock import Clock, SystemClock
+from steersman.human import Human
 from steersman.journal import Journal, MemoryJournal
 from steersman.mailboxes import Mailboxes
 from steersman.plans import PlanMode, PlanReviews
+from steersman.providers.console import ConsoleProvider
 from steersman.questions.requests import Provider
 from steersman.questions.service import UserQuestions
 from steersman.registry import AgentRegistry
@@ -29,6 +31,7 @@ class Services:
     mailboxes: Mailboxes
     steering: Steering
     turns: Turns
+    human: Human
 
     def withdraw_all(self) -> None:
         """Have every call that waits end at once, because the server is going away."""
@@ -45,7 +48,8 @@ def make_services(
     """Put the services together.
 
     Args:
-        providers: who can reach the human; each host's settings say in which order they are tried.
+        providers: who can reach the human, besides pages and terminals of ours; each host's settings say in which
+            order they are tried.
         clock: the machine's, if omitted.
         journal: one in memory, if omitted.
     """
@@ -54,9 +58,11 @@ def make_services(
     # The folds, in the order in which they look into each other.
     registry = AgentRegistry(clock, journal)
     mailboxes = Mailboxes()
+    console = ConsoleProvider()
     journal.fold(mailboxes.apply)
-    questions = UserQuestions(registry, clock=clock, journal=journal, providers=providers)
+    questions = UserQuestions(registry, clock=clock, journal=journal, providers=[*providers, console])
     mode = PlanMode(mailboxes, journal=journal)
+    steering = Steering(registry, mailboxes, clock=clock, journal=journal)
     services = Services(
         clock=clock,
         journal=journal,
@@ -65,8 +71,9 @@ def make_services(
         plan_mode=mode,
         reviews=PlanReviews(questions, mode, journal=journal),
         mailboxes=mailboxes,
-        steering=Steering(registry, mailboxes, clock=clock, journal=journal),
+        steering=steering,
         turns=Turns(registry, mailboxes, mode, clock=clock, journal=journal),
+        human=Human(registry, questions, steering, mode, console, journal=journal),
     )
     journal.restore()
     questions.resume()

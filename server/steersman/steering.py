@@ -104,11 +104,33 @@ class Steering:
         if known is not None:
             await self._journal.append()
             return known
-        receipt = self._accept(caller, target, text, mode, call, kind)
+        receipt = self._accept(caller.id, target, text, mode, call, kind)
         if receipt.route == "cold-resume":
             self._mailboxes.ring(caller.realm, caller.id)
         await self._journal.append()
         return receipt
+
+    def tell(self, agent: Agent, text: str, mode: SteerMode, kind: Kind) -> Receipt:
+        """Put a message into the mailbox of any agent, in nobody's name; durable once the journal says so.
+
+        Raises:
+            SubagentError: `UNKNOWN_SUBAGENT` for an agent that reads no messages, `SUBAGENT_FINISHED`,
+                `SUBAGENT_CLOSING`.
+            ToolError: `LIMIT_EXCEEDED` for a mailbox that is full.
+        """
+        if not reads_messages(agent):
+            raise SubagentError("UNKNOWN_SUBAGENT", subagents=())
+        receipt = self._accept(None, agent, text, mode, None, kind)
+        if receipt.route == "cold-resume":
+            self._mailboxes.ring(agent.realm, agent.header.parent_session)
+        return receipt
+
+    def stop(self, agent: Agent) -> int | None:
+        """Stop the turn that an agent is in. Returns its number; none if no turn runs."""
+        if self.status(agent) != "running":
+            return None
+        self._journal.append(*self._stop(agent))
+        return self._mailboxes.of(agent).turn
 
     async def interrupt(self, caller: Activation, agent_id: str) -> int | None:
         """Stop the turn that a direct or deeper subagent of the caller is in. Its mailbox is kept.
@@ -120,10 +142,8 @@ class Steering:
             SubagentError: `CALLER_NOT_LIVE`, or `UNKNOWN_SUBAGENT` for an agent that is not below the caller.
         """
         target = self._find_below(caller, agent_id)
-        if self.status(target) != "running":
-            return None
-        turn = self._mailboxes.of(target).turn
-        await self._journal.append(*self._stop(target))
+        turn = self.stop(target)
+        await self._journal.append()
         return turn
 
     # --- who may be reached ------------------------------------------------------------------------------------------
@@ -132,8 +152,7 @@ class Steering:
         self._check_live(caller)
         for name in (agent_id, *(namespace + agent_id for namespace in PROFILE_NAMESPACES)):
             agent = caller.agent.subagents.get(name)
-            # What no host entered by name, no host can read for yet: nothing is accepted that cannot arrive.
-            if agent is not None and agent.key_hash and self._registry.is_direct_subagent(agent, caller.id):
+            if agent is not None and reads_messages(agent) and self._registry.is_direct_subagent(agent, caller.id):
                 return agent
         raise self._unknown(caller)
 
@@ -178,7 +197,7 @@ class Steering:
         return receipt
 
     def _accept(
-        self, caller: Activation, target: Agent, text: str, mode: SteerMode, call: CallId | None, kind: Kind
+        self, sender_id: str | None, target: Agent, text: str, mode: SteerMode, call: CallId | None, kind: Kind
     ) -> Receipt:
         box = self._mailboxes.of(target)
         status = self.status(target)
@@ -189,7 +208,7 @@ class Steering:
         _check_room(box, text)
         route, queue = choose_route(mode, status)
         ahead = len(box.unconfirmed) + len(box.next_step) + (len(box.next_turn) if queue == "next_turn" else 0)
-        message = self._message(text, kind, caller.id)
+        message = self._message(text, kind, sender_id)
         receipt = Receipt(route, message.id, ahead)
         accepted = MessageAccepted(target.realm, target.id, message, queue, receipt, call)
         self._journal.append(accepted, *(self._stop(target) if route == "turn" else ()))
@@ -199,7 +218,7 @@ class Steering:
         box = self._mailboxes.of(agent)
         return () if box.interrupted else (TurnInterrupted(agent.realm, agent.id, box.turn),)
 
-    def _message(self, text: str, kind: Kind, agent_id: str) -> Message:
+    def _message(self, text: str, kind: Kind, agent_id: str | None) -> Message:
         return Message(f"msg-{secrets.token_hex(8)}", text, kind, agent_id, self._clock.wall_time())
 
     # --- what cannot be delivered any more ---------------------------------------------------------------------------
@@ -240,6 +259,12 @@ class Steering:
         receipts[call.key] = (call.digest, receipt)
         while len(receipts) > KEPT_RECEIPTS:
             receipts.popitem(last=False)
+
+
+def reads_messages(agent: Agent) -> bool:
+    """Whether a host reads for it. What no host entered by name, none can read for: nothing is accepted that cannot
+    arrive."""
+    return agent.key_hash is not None
 
 
 def _is_closing(agent: Agent, box: Mailbox, status: Status) -> bool:

@@ -21,7 +21,7 @@ KEPT_CARDS: Final = 1024
 """How many suspended and settled cards of one agent are remembered, the newest."""
 KEPT_CHARACTERS: Final = 8 * 1024 * 1024
 """How much text the suspended cards of one agent may hold; beyond it the oldest are forgotten."""
-KEPT_WITHDRAWN: Final = 1024
+KEPT_GONE: Final = 1024
 """How many withdrawn cards can still be answered late, the newest."""
 KEPT_HANDLES: Final = 8
 """How many handles of one card are good, the newest: a call repeated under its id gets a new one each time."""
@@ -36,8 +36,6 @@ class Entry:
     answer_digest: str | None = None
     """The digest of the one answer that was taken for a suspended card."""
     suspended_by: Provider | None = None
-    orphaned: bool = False
-    """Whether the server that had it open died."""
     handles: list[str] = field(default_factory=list[str])
     key: str | None = None
     waiting: Activation | None = None
@@ -73,11 +71,11 @@ class CardStore:
         self._by_key: dict[tuple[str, str, str], Entry] = {}
         self._by_handle: dict[str, Entry] = {}
         self._by_card: dict[tuple[str, str], Entry] = {}
-        self._withdrawn: OrderedDict[tuple[str, str], Entry] = OrderedDict()
+        self._gone: OrderedDict[tuple[str, str], Entry] = OrderedDict()
 
     def by_card(self, realm: str, card_id: str) -> Entry | None:
         """The card of that id: open, remembered or withdrawn."""
-        return self._by_card.get((realm, card_id)) or self._withdrawn.get((realm, card_id))
+        return self._by_card.get((realm, card_id)) or self._gone.get((realm, card_id))
 
     def find(self, request: AskRequest) -> Entry | None:
         """The card that this very call asked before, if it did.
@@ -169,24 +167,32 @@ class CardStore:
     def settle(self, entry: Entry, outcome: Answered | SteersmanError) -> None:
         """Keep what became of the card, and nothing else of it: the same call gets it again."""
         entry.outcome = outcome
-        entry.card.settled = True
+        entry.card.state = "settled"
         entry.card.request = replace(entry.request, questions=(), intent=None, channel=None, resumption=None)
         self._release(entry)
 
     def drop(self, entry: Entry) -> None:
         """Withdraw a card: the same call asks anew, and the human's answer to it comes late."""
         self.remove(entry)
-        entry.card.settled = True
-        entry.card.waited_for = False
-        self._withdrawn[_agent(entry.request)[0], entry.card.id] = entry
-        if len(self._withdrawn) > KEPT_WITHDRAWN:
-            self._withdrawn.popitem(last=False)
+        entry.card.state = "withdrawn"
+        self._keep_gone(entry)
+
+    def answer_late(self, entry: Entry) -> None:
+        """Let go of a card that nobody waits for, and whose answer has gone another way."""
+        self.remove(entry)
+        entry.card.state = "settled"
+        self._keep_gone(entry)
+
+    def _keep_gone(self, entry: Entry) -> None:
+        self._gone[_agent(entry.request)[0], entry.card.id] = entry
+        if len(self._gone) > KEPT_GONE:
+            self._gone.popitem(last=False)
 
     def remove(self, entry: Entry) -> None:
         self._release(entry)
         of = _agent(entry.request)
         self._by_card.pop((of[0], entry.card.id), None)
-        self._withdrawn.pop((of[0], entry.card.id), None)
+        self._gone.pop((of[0], entry.card.id), None)
         kept = self._by_agent.get(of, OrderedDict[str, Entry]())
         kept.pop(entry.card.id, None)
         if not kept:
@@ -199,11 +205,11 @@ class CardStore:
     def open_cards(self) -> Iterator[Entry]:
         """The cards that wait for the human, by agent, oldest first."""
         for kept in list(self._by_agent.values()):
-            yield from [entry for entry in kept.values() if not entry.card.settled]
+            yield from [entry for entry in kept.values() if entry.card.waits]
 
     def open_of(self, realm: str, agent_id: str) -> list[Entry]:
         kept = self._by_agent.get((realm, agent_id), OrderedDict[str, Entry]())
-        return [entry for entry in kept.values() if not entry.card.settled]
+        return [entry for entry in kept.values() if entry.card.waits]
 
     def _release(self, entry: Entry) -> None:
         if entry.waiting is not None:

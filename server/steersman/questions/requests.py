@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from steersman.questions.types import Answer, PlanReview, Question, Via
 from steersman.registry import Activation
@@ -66,6 +66,11 @@ class AskRequest:
     """What holds for the host that the call came from."""
 
 
+CardState = Literal["open", "settled", "withdrawn", "orphaned"]
+"""Its asker waits; it has an outcome, once and for all; nobody waits any more, or nobody since the server that had it
+open died: then an answer is a message to the agent."""
+
+
 @dataclass(eq=False)
 class Card:
     """One question batch before the human, from the moment it is asked until it is settled."""
@@ -76,9 +81,12 @@ class Card:
     """By the clock that only grows, in this process."""
     shown_since: float = 0.0
     """Seconds since the epoch."""
-    settled: bool = False
-    waited_for: bool = True
-    """Whether its asker still waits: an answer to a card nobody waits for is a message to the agent."""
+    state: CardState = "open"
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is shown as waiting for the human."""
+        return self.state in ("open", "orphaned")
 
 
 Reply = Sequence[Answer]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar, cast
 
 import anyio
@@ -161,7 +162,7 @@ class UserQuestions:
                 self._cards.await_host(entry, entry.request.agent)
                 if self._registry is not None and entry.request.agent is not None:
                     self._registry.renew(entry.request.agent)
-            elif not entry.orphaned:
+            elif entry.card.state == "open":
                 self._journal.append(QuestionOrphaned(*_names(entry)))
 
     def _apply(self, event: Event | Restored) -> None:
@@ -171,7 +172,7 @@ class UserQuestions:
             case QuestionOrphaned():
                 entry = self._cards.by_card(event.realm, event.card_id)
                 if entry is not None:
-                    entry.orphaned, entry.card.waited_for = True, False
+                    entry.card.state = "orphaned"
             case _:
                 pass
 
@@ -181,7 +182,7 @@ class UserQuestions:
             stored.questions, agent, call_digest=stored.call_digest, call_key=stored.call_key, intent=stored.intent
         )
         entry = self._cards.add(request, stored.card_id, stored.asked_at)
-        entry.orphaned, entry.card.waited_for = stored.orphaned, not stored.orphaned
+        entry.card.state = "orphaned" if stored.orphaned else "open"
         entry.answer_digest = stored.answer_digest
         for provider in self._providers:
             if provider.name == stored.suspended_by:
@@ -211,23 +212,24 @@ class UserQuestions:
             Whether it was the first: what came before it stands.
         """
         entry = self._cards.by_card(*_place(card.request, card.id))
-        if entry is None or entry.card.settled or not entry.card.waited_for:
+        asker = entry.card.request.agent.agent.current if entry and entry.card.request.agent else None
+        if entry is None or entry.card.state != "open" or asker is None or asker.owner_id is not None:
             return False
         if isinstance(reply, UserQuestionError):
             self._refuse(entry, reply)
         else:
-            self._accept(entry, entry.leader or entry.request, reply, "console")
+            # A card that its host shows is its agent's: the agent may have been entered again since.
+            self._accept(entry, replace(entry.request, agent=asker), reply, "console")
         if entry.leader is not None:
             entry.scope.cancel()
         await self._journal.append()
         return True
 
-    def take_late(self, card: Card) -> None:
-        """Let go of a card that nobody waits for: its answer has gone another way, or it was dismissed."""
+    def let_go(self, card: Card) -> None:
+        """Forget a card that nobody waits for: its answer has gone another way, or it was dismissed."""
         entry = self._cards.by_card(*_place(card.request, card.id))
         if entry is not None:
-            self._cards.remove(entry)
-            entry.card.settled = True
+            self._cards.answer_late(entry)
             self._ring()
 
     # --- one card ----------------------------------------------------------------------------------------------------
@@ -241,7 +243,7 @@ class UserQuestions:
         else:
             choice = None if resumed else self._choose(request)
         entry.leader = request
-        entry.card.waited_for = True
+        entry.card.state = "open"
         entry.scope = anyio.CancelScope()
         outcome: Answered | Suspended | SteersmanError | None = None
         self._ring()
@@ -357,7 +359,7 @@ class UserQuestions:
 
     async def _close(self, entry: Entry, error: BaseException) -> None:
         """Record that a card ended without an answer, and keep what the human or its host made of it."""
-        if entry.card.settled:
+        if entry.outcome is not None:
             return
         code = error.code if isinstance(error, SteersmanError) else "ASK_ABORTED"
         if isinstance(error, SteersmanError) and code not in ("ASK_ABORTED", "NO_PROVIDER"):
