@@ -65,7 +65,7 @@ async def test_a_parent_completes_with_its_childs_question_answered(connect: Con
         [
             {
                 "tools": ["ask_user_question", "exit_plan_mode", "steer_subagent"],
-                "contract": "5ca9cbbd7c6ee847d66c3dc77eeb0feee1db9a9a80eeb8d3044098a9a63a682f",
+                "contract": "68bcc1c444b9834c0f3fcf7f80cc67b97aaf52ba59ace2104793067b1a4fd918",
             },
             {
                 "child": {

@@ -18,6 +18,8 @@ ProviderName = Literal["elicitation", "console"]
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 7437
+DEFAULT_IDLE: Final = 600.0
+"""Seconds without a connection after which a server in the background ends."""
 
 T = TypeVar("T", bound=str)
 
@@ -57,6 +59,8 @@ class Settings:
     state_dir: Path
     log_level: LogLevel
     host: HostSettings
+    standalone: bool = False
+    """Whether the process serves by itself, with a state that ends with it."""
 
 
 @dataclass(frozen=True)
@@ -88,19 +92,42 @@ class Source:
         Raises:
             SettingsError: for the first value of a wrong form.
         """
-        self._flag("standalone")
-        plan_mode = self._choice("plan-mode", get_args(PlanModePolicy))
+        standalone = self._flag("standalone")
+        host = self.host()
         log_level = self._choice("log-level", get_args(LogLevel))
         return Settings(
             state_dir=self.state_dir(),
             log_level=log_level or "info",
-            host=HostSettings(
-                profile=self.host_profile(),
-                providers=self._providers(),
-                plan_mode=plan_mode or "tracked",
-                ask_timeout=self._ask_timeout(),
-            ),
+            host=host,
+            standalone=standalone,
         )
+
+    def host(self) -> HostSettings:
+        """Read what holds for one host. Raises as `settings`."""
+        return HostSettings(
+            plan_mode=self._choice("plan-mode", get_args(PlanModePolicy)) or "tracked",
+            profile=self.host_profile(),
+            providers=self._providers(),
+            ask_timeout=self._ask_timeout(),
+        )
+
+    def idle(self) -> float | None:
+        """After how many idle seconds a server in the background ends; none for never. Raises as `settings`."""
+        value, where = self._value("idle")
+        if not value:
+            return DEFAULT_IDLE
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = math.nan
+        if not (math.isfinite(seconds) and seconds >= 0):
+            raise _refuse(where, value, "a number of seconds, or 0 for never")
+        return seconds or None
+
+    def passed_on(self, *options: str) -> dict[str, str]:
+        """Those of the options that have a value, for a process that is not given our environment."""
+        found = {option: self._value(option)[0] for option in options}
+        return {option: value for option, value in found.items() if value}
 
     def http_settings(self) -> HttpSettings:
         """Read what a process that serves HTTP is told besides. Raises as `settings`."""
@@ -112,7 +139,7 @@ class Source:
         )
 
     def state_dir(self) -> Path:
-        """Where tokens are kept: the platform's directory for state, if nothing was said."""
+        """Where the server of this user keeps what it has: the platform's directory for state, if nothing was said."""
         value, _ = self._value("state-dir")
         if value:
             return Path(value).expanduser().absolute()
@@ -135,10 +162,11 @@ class Source:
         variable = variable_of(option)
         return self._environ.get(variable), variable
 
-    def _flag(self, option: str) -> None:
+    def _flag(self, option: str) -> bool:
         value, where = self._value(option)
         if value and value.lower() not in ("1", "0", "true", "false", "yes", "no"):
             raise _refuse(where, value, "1, true, yes, 0, false or no")
+        return bool(value) and value.lower() in ("1", "true", "yes")
 
     def _choice(self, option: str, allowed: Sequence[T]) -> T | None:
         value, where = self._value(option)
