@@ -102,7 +102,7 @@ from steersman.services import make_services
 
 async def main():
     services = make_services([])
-    server = make_server(services, stream_lifespan(services, realm="local"))
+    server = make_server(stream_lifespan(services, realm="local"))
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())
 

@@ -72,7 +72,7 @@ async def test_the_plain_loop_in_the_documentation_runs_a_subagent_that_asks_in_
 @requirement("docs:run")
 async def test_the_plain_loop_in_the_documentation_reads_what_it_is_sent() -> None:
     services = make_services([])
-    server = make_server(services, stream_lifespan(services, realm="local"))
+    server = make_server(stream_lifespan(services, realm="local"))
     with anyio.fail_after(5):
         async with connect(server) as host, host.agent(agent_id="main") as main, host.agent(owner=main) as subagent:
 

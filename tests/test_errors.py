@@ -112,7 +112,7 @@ async def test_every_code_is_reached_over_the_wire_with_its_text_in_both_parts(c
             "UNKNOWN_SUBAGENT": 'SubagentError: The caller has no direct subagent of that id. Its direct subagents: [{"id":"child-1","label":"child","status":"live"}]',
             "SUBAGENT_CLOSING": "SubagentError: The subagent's host is taking it down. The message was not accepted.",
             "SUBAGENT_FINISHED": "SubagentError: The subagent has finished its one task and takes no more messages. Nothing was started.",
-            "NO_PROVIDER": "UserQuestionError: Nothing can reach the human: this host did not declare the elicitation capability. The question was not asked and nothing was decided.",
+            "NO_PROVIDER": "UserQuestionError: Nothing can reach the human: this host did not declare the elicitation capability, and no terminal in which the human runs `steersman answer` is open. The question was not asked and nothing was decided.",
             "INVALID_PLAN": "PlanModeError: The plan is not one that can be reviewed: its first line is not a # heading with a title. The human was not asked, and plan mode stays on.",
             "KEEP_PLANNING": "PlanModeError: The human did not approve the plan. Plan mode stays on. Their words: more {detail}",
             "ANSWER_INVALID": "UserQuestionError: What came back does not answer what was asked. Found was no choice for question 1. It was not used, and nothing was decided.",

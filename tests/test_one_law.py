@@ -35,7 +35,7 @@ from steersman.mailboxes import Mailbox, Mailboxes
 from steersman.registry import Agent as Known
 from steersman.registry import AgentRegistry, Binding
 from steersman.server import Bindings, make_server
-from steersman.services import make_services
+from steersman.services import Services, make_services
 from steersman.steering import Steering
 from steersman_client import Agent, Host, HostMethodError, Message, Step, TurnLoop
 from tests.clock import ManualClock
@@ -51,11 +51,11 @@ SLOTS = ["continuable", "one-shot"]
 class _LeasedBindings:
     """Connections in memory whose agents have a lease, as over HTTP: a host that dies is found out by time only."""
 
-    def __init__(self, registry: AgentRegistry) -> None:
-        self._binding = registry.connect("local", "test", leased=True)
+    def __init__(self, services: Services) -> None:
+        self._reached = services, services.registry.connect("local", "test", leased=True)
 
-    def of(self, ctx: object) -> Binding:
-        return self._binding
+    async def of(self, ctx: object) -> tuple[Services, Binding]:
+        return self._reached
 
 
 @dataclass
@@ -157,7 +157,7 @@ class Stage:
         self.clock = ManualClock()
         self.journal = MemoryJournal()
         self.services = make_services([], clock=self.clock, journal=self.journal)
-        self.bindings = _LeasedBindings(self.services.registry)
+        self.bindings = _LeasedBindings(self.services)
         self.records: dict[str, Record] = {}
         self.processes: dict[str, Process] = {}
         """The newest of each slot."""
@@ -173,7 +173,7 @@ class Stage:
         async def lifespan(_: Server[Bindings]) -> AsyncGenerator[Bindings]:
             yield cast("Bindings", self.bindings)
 
-        way = faults.between(InMemoryTransport(make_server(self.services, lifespan)))
+        way = faults.between(InMemoryTransport(make_server(lifespan)))
         async with Client(way, mode="legacy" if self._era == "legacy" else "auto", cache=None) as client:
             yield client
 

@@ -120,7 +120,7 @@ class World:
                 return self._http(token, headers)
 
     def _stream_server(self) -> Any:
-        return make_server(self.services, stream_lifespan(self.services, realm="local", host=self.host))
+        return make_server(stream_lifespan(self.services, realm="local", host=self.host))
 
     @asynccontextmanager
     async def _pipes(self) -> AsyncGenerator[Any]:

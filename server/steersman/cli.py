@@ -1,18 +1,17 @@
 """The `steersman` command: its entry point, and what serves.
 
 Hosts wait for our tools, and a model request that starts before them goes without. So nothing is imported before it is
-needed, and the bare command, which serves MCP on stdio, imports no command line parser.
+needed, and what hosts start, which serves MCP on stdio, imports no command line parser.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from steersman.questions.requests import Provider
     from steersman.services import Services
     from steersman.settings import Settings
 
@@ -20,13 +19,41 @@ Options = Mapping[str, str | None]
 """Values by the name of their option without its dashes; None where it was not given."""
 
 
+_PLAIN: Final = ("state-dir", "providers", "plan-mode", "ask-timeout", "host-profile", "log-level", "idle")
+_FLAGS: Final = ("standalone",)
+_BACKGROUND: Final = ("state-dir", "log-level", "host", "port", "allow-host", "idle")
+
+
 def main() -> None:
     """Run the command line of this process, and exit with its code."""
-    if sys.argv[1:]:
-        from steersman.commands import run
+    arguments = sys.argv[1:]
+    if arguments[:2] == ["serve", "--background"]:
+        found = read_options(arguments[2:], _BACKGROUND)
+        if found is not None:
+            sys.exit(guarded(lambda: run_in_background(found)))
+    options = read_options(arguments, _PLAIN, _FLAGS)
+    if options is not None:
+        sys.exit(guarded(lambda: run_stdio(options)))
+    from steersman.commands import run
 
-        sys.exit(run(sys.argv[1:]))
-    sys.exit(guarded(lambda: run_stdio({})))
+    sys.exit(run(arguments))
+
+
+def read_options(arguments: Sequence[str], named: Sequence[str], flags: Sequence[str] = ()) -> Options | None:
+    """The values of options as hosts write them, `--name value` or `--name=value`; none if anything else is there."""
+    found: dict[str, str | None] = {}
+    rest = iter(arguments)
+    for argument in rest:
+        name, given, value = argument.removeprefix("--").partition("=")
+        if not argument.startswith("--") or name in found:
+            return None
+        if name in flags and not given:
+            found[name] = "1"
+        elif name in named and (given or (value := next(rest, "-"))[:1] != "-"):
+            found[name] = value
+        else:
+            return None
+    return found
 
 
 def guarded(command: Callable[[], int]) -> int:
@@ -57,10 +84,16 @@ def complain(text: str, exit_code: int) -> int:
 
 
 def run_stdio(options: Options) -> int:
-    """Serve MCP on stdio until the host is gone."""
+    """Serve MCP on stdio until the host is gone: as a pipe to the one server, or alone."""
     from steersman.settings import Source
 
-    settings = Source(options, os.environ).settings()
+    source = Source(options, os.environ)
+    settings = source.settings()
+    source.idle()
+    if not (settings.standalone or sys.platform == "win32"):
+        from steersman.serving.pipe import run_pipe
+
+        return run_pipe(options, os.environ)
     services = _services(settings)
 
     import anyio
@@ -71,9 +104,16 @@ def run_stdio(options: Options) -> int:
     return 0
 
 
+def run_in_background(options: Options) -> int:
+    """Be the one server of a state directory, which a pipe started."""
+    from steersman.serving.running import run_in_background
+
+    return run_in_background(options, os.environ)
+
+
 def run_serve(options: Options, *, no_auth: bool) -> int:
-    """Serve MCP over HTTP until a signal ends it."""
-    from steersman.settings import SettingsError, Source
+    """Be the one server of a state directory, or a server alone over HTTP, until a signal ends it."""
+    from steersman.settings import SettingsError, Source, is_loopback
 
     source = Source(options, os.environ)
     settings, http = source.settings(), source.http_settings()
@@ -83,17 +123,21 @@ def run_serve(options: Options, *, no_auth: bool) -> int:
             f"--host-profile: found {profile!r}; over HTTP a host profile belongs to the host's token. "
             f"Make one by `steersman token new LABEL --host-profile {profile}`."
         )
-
-    import anyio
-
-    from steersman.serving.http import is_loopback, make_app, serve_http
-    from steersman.tokens import TokenStore
-
     if no_auth and not is_loopback(http.host):
         raise SettingsError(
             f"--no-auth: found with --host {http.host!a}; allowed only on a loopback address, because everybody who "
             "reaches the server could speak for you."
         )
+    if not (settings.standalone or sys.platform == "win32"):
+        from steersman.serving.running import run_in_foreground
+
+        return run_in_foreground(options, os.environ, no_auth=no_auth)
+
+    import anyio
+
+    from steersman.serving.http import HttpServer, make_app, serve_http
+    from steersman.tokens import TokenStore
+
     services = _services(settings)
     tokens = None if no_auth else TokenStore(settings.state_dir)
     app = make_app(
@@ -106,7 +150,8 @@ def run_serve(options: Options, *, no_auth: bool) -> int:
     )
     if tokens is not None:
         sys.stderr.write(f"The bearer token for this machine's own tools is in {tokens.ensure_first()}\n")
-    anyio.run(lambda: serve_http(app, services, host=http.host, port=http.port))
+    server = HttpServer(app, host=http.host, port=http.port)
+    anyio.run(lambda: serve_http(server, services))
     return 0
 
 
@@ -116,5 +161,4 @@ def _services(settings: Settings) -> Services:
     from steersman.services import make_services
 
     configure(settings.log_level)
-    known: Mapping[str, Provider] = {"elicitation": ElicitationProvider()}
-    return make_services(list(known.values()))
+    return make_services([ElicitationProvider()])

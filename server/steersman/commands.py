@@ -24,7 +24,7 @@ _SERVER = Group("Server options", sort_key=1)
 _HTTP = Group("HTTP options", sort_key=2)
 _COMMANDS = Group("Commands", sort_key=3)
 _SEE_HELP = "See `steersman --help`."
-_SHARED = ("standalone", "state-dir", "providers", "plan-mode", "ask-timeout", "host-profile", "log-level")
+_SHARED = ("standalone", "state-dir", "providers", "plan-mode", "ask-timeout", "host-profile", "log-level", "idle")
 
 
 def _option(metavar: str, help_text: str, group: Group = _SERVER) -> Parameter:
@@ -35,7 +35,7 @@ def _environment(*options: str) -> str:
     return "The same by environment: " + ", ".join(variable_of(option) for option in options) + "."
 
 
-_STATE_DIR = _option("DIR", "Where tokens are kept.")
+_STATE_DIR = _option("DIR", "Where the server and its journal are.")
 
 
 app = App(
@@ -81,13 +81,14 @@ def run(arguments: Sequence[str]) -> int:
 class ServerOptions:
     """What every command that serves takes. Values are read by `steersman.settings`."""
 
-    standalone: Annotated[bool, _option("", "Serve in this process; today always so.")] = False
+    standalone: Annotated[bool, _option("", "Serve alone, in this process; nothing is kept.")] = False
     state_dir: Annotated[str | None, _STATE_DIR] = None
-    providers: Annotated[str | None, _option("NAMES", "Who reaches the human: elicitation, or empty.")] = None
+    providers: Annotated[str | None, _option("NAMES", "Who reaches the human, in order: elicitation, console.")] = None
     plan_mode: Annotated[str | None, _option("tracked|always", "always: for hosts without plan mode.")] = None
     ask_timeout: Annotated[str | None, _option("SECONDS", "Withdraw questions after it; default never.")] = None
     host_profile: Annotated[str | None, _option("codex", "Identify callers as this host does.")] = None
     log_level: Annotated[str | None, _option("LEVEL", "debug, info, warning or error.")] = None
+    idle: Annotated[str | None, _option("SECONDS", "End a server in the background after it; default 600.")] = None
 
     def as_options(self) -> dict[str, str | None]:
         given = {each.name.replace("_", "-"): getattr(self, each.name) for each in fields(self)}

@@ -1,13 +1,17 @@
-"""Logging: JSON lines on stderr, which never hold what an agent or a human wrote."""
+"""Logging: JSON lines on stderr or in a file, which never hold what an agent or a human wrote."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from typing import Final, cast
 
 from steersman.settings import LogLevel
@@ -16,19 +20,37 @@ _OURS: Final = "steersman"
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-def configure(level: LogLevel) -> None:
+MAX_BYTES: Final = 1024 * 1024
+KEPT_FILES: Final = 3
+"""How large a log file becomes, and how many older ones are kept beside it."""
+
+
+def configure(level: LogLevel, file: Path | None = None) -> None:
     """Send every log record of this process to stderr, one JSON object a line.
 
     Args:
         level: the least that is shown of our own. Of other packages only warnings and worse are, unless it is `debug`.
+        file: takes the place of stderr, and is moved aside once it is large. It must be writable.
     """
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(sys.stderr) if file is None else _RotatedFile(file)
     handler.setFormatter(JsonLines())
     ours: int = getattr(logging, level.upper())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(ours if level == "debug" else max(ours, logging.WARNING))
     logging.getLogger(_OURS).setLevel(ours)
+
+
+class _RotatedFile(RotatingFileHandler):
+    """A log file that is the process's stderr as well, for what is not logged: the interpreter's own last words."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, maxBytes=MAX_BYTES, backupCount=KEPT_FILES, encoding="utf-8")
+
+    def _open(self) -> TextIOWrapper:
+        stream = super()._open()
+        os.dup2(stream.fileno(), 2)
+        return stream
 
 
 class JsonLines(logging.Formatter):

@@ -56,9 +56,15 @@ _LIST_TTL_MS: Final = 24 * 3600 * 1000
 
 
 class Bindings(Protocol):
-    """From a request to what it came over."""
+    """From a request to what it came over, and to the services behind it."""
 
-    def of(self, ctx: Context) -> Binding: ...
+    async def of(self, ctx: Context) -> tuple[Services, Binding]:
+        """Wait for both, where a server is only just starting.
+
+        Raises:
+            SteersmanError: there is none, and never will be.
+        """
+        ...
 
 
 Context = ServerRequestContext[Bindings, Request | None]
@@ -93,28 +99,27 @@ def stream_lifespan(services: Services, *, realm: str, host: HostSettings | None
         key = f"stream:{new_secret()}"
         binding = services.registry.connect(realm, key, label=CONNECTION_LABEL, host=host)
         try:
-            yield Connection(binding)
+            yield _Connection(services, binding)
         finally:
             services.registry.close(binding)
 
     return lifespan
 
 
-class Connection:
+class _Connection:
     """One connection of streams, which is one binding."""
 
-    def __init__(self, binding: Binding) -> None:
-        self.binding = binding
+    def __init__(self, services: Services, binding: Binding) -> None:
+        self._reached = services, binding
 
-    def of(self, ctx: Context) -> Binding:
-        return self.binding
+    async def of(self, ctx: Context) -> tuple[Services, Binding]:
+        return self._reached
 
 
-def make_server(services: Services, lifespan: Lifespan) -> Server[Bindings]:
-    """The MCP server over `services`.
+def make_server(lifespan: Lifespan) -> Server[Bindings]:
+    """The MCP server. What it lists needs no services.
 
     Args:
-        services: what stands behind the tools.
         lifespan: yields, for each connection, what its requests came over.
     """
     contract = load("server")
@@ -130,7 +135,8 @@ def make_server(services: Services, lifespan: Lifespan) -> Server[Bindings]:
             known = ", ".join(TOOLS)
             raise MCPError(INVALID_PARAMS, f"Unknown tool {params.name[:60]!a}; this server has {known}.")
         try:
-            return await run_tool_call(services, ctx.lifespan_context.of(ctx), ctx)
+            services, binding = await ctx.lifespan_context.of(ctx)
+            return await run_tool_call(services, binding, ctx)
         except SteersmanError as error:
             return failure(error)
 
@@ -142,8 +148,9 @@ def make_server(services: Services, lifespan: Lifespan) -> Server[Bindings]:
         prompt = prompts.get(params.name)
         if prompt is None:
             raise MCPError(INVALID_PARAMS, f"Unknown prompt {params.name[:60]!a}; this server has plan.")
-        caller = resolve(services.registry, claim(ctx.lifespan_context.of(ctx), ctx))
         try:
+            services, binding = await ctx.lifespan_context.of(ctx)
+            caller = resolve(services.registry, claim(binding, ctx))
             # Who may not have a plan reviewed could never leave plan mode again.
             services.questions.admit(caller)
             with services.registry.hold(caller):
@@ -168,20 +175,21 @@ def make_server(services: Services, lifespan: Lifespan) -> Server[Bindings]:
     )
     server.extensions = {load("host")["extension"]: {"methods": list(HOST_METHODS)}}
     for method in HOST_METHODS:
-        server.add_request_handler(method, _OpenParams, _host_handler(services, method))
+        server.add_request_handler(method, _OpenParams, _host_handler(method))
     return server
 
 
 # --- host methods ---------------------------------------------------------------------------------------------------
 
 
-def _host_handler(services: Services, method: str) -> Callable[[Context, _OpenParams], Awaitable[dict[str, Any]]]:
+def _host_handler(method: str) -> Callable[[Context, _OpenParams], Awaitable[dict[str, Any]]]:
     serve = HOST_METHODS[method]
 
     async def handle(ctx: Context, params: _OpenParams) -> dict[str, Any]:
         raw = {key: value for key, value in (ctx.params or {}).items() if key != "_meta"}
         try:
-            request = HostRequest(services, ctx.lifespan_context.of(ctx), method, meta_of(ctx))
+            services, binding = await ctx.lifespan_context.of(ctx)
+            request = HostRequest(services, binding, method, meta_of(ctx))
             return dict(await while_client_stays(ctx, lambda: serve(request, raw)))
         except ValidationError as error:
             raise MCPError(INVALID_PARAMS, _say_wrong_shape(method, error)) from None

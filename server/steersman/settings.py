@@ -217,3 +217,15 @@ def variable_of(option: str) -> str:
 
 def _refuse(where: str, found: str, allowed: str) -> SettingsError:
     return SettingsError(f"{where}: found {found[:80]!a}; allowed is {allowed}.")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nothing but this machine can reach a server that listens on `host`."""
+    if host == "localhost":
+        return True
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -92,7 +92,7 @@ async def _serve_http(kind: str, with_token: bool) -> None:
 async def _serve_stdio(kind: str) -> None:
     if kind == "steersman":
         services = make_services([ElicitationProvider()])
-        server: Server[Any] = make_server(services, stream_lifespan(services, realm="local"))
+        server: Server[Any] = make_server(stream_lifespan(services, realm="local"))
     else:
         server = _bare()
     async with stdio_server() as (read, write):

@@ -35,7 +35,7 @@ def to(world: World, **options: Any) -> AbstractAsyncContextManager[Host]:
     """Connect to a server under test, in memory or over HTTP."""
     if world.transport.wire == "http":
         return connect(world.url, token=world.default_token, **options)
-    return connect(make_server(world.services, stream_lifespan(world.services, realm="local")), **options)
+    return connect(make_server(stream_lifespan(world.services, realm="local")), **options)
 
 
 async def decline(context: Any, params: Any) -> ElicitResult:
@@ -264,5 +264,5 @@ async def test_the_examples_in_the_docstrings_run(name: str) -> None:
     namespace: dict[str, Any] = {}
     exec(compile(inspect.cleandoc(code), name, "exec"), namespace)
     with anyio.fail_after(5):
-        await namespace["main"](make_server(services, stream_lifespan(services, realm="local")))
+        await namespace["main"](make_server(stream_lifespan(services, realm="local")))
     assert [services.registry.status(agent) for agent in services.registry.list("local")]

@@ -55,7 +55,7 @@ class Pipe:
 @asynccontextmanager
 async def connected() -> AsyncGenerator[Pipe]:
     services = make_services([ElicitationProvider()])
-    server = make_server(services, stream_lifespan(services, realm="local"))
+    server = make_server(stream_lifespan(services, realm="local"))
     to_server, to_client = os.pipe(), os.pipe()
 
     async def serve() -> None:

@@ -33,7 +33,7 @@ class ConsoleProvider:
     def obstacle(self, request: AskRequest) -> str | None:
         if request.agent is not None and self._attending[request.agent.realm] > 0:
             return None
-        return "no terminal in which the human runs `steersman answer` is open."
+        return "no terminal in which the human runs `steersman answer` is open"
 
     async def ask(self, card: Card, handle: HandleMaker) -> Reply | Suspended:
         await anyio.sleep_forever()

@@ -59,18 +59,18 @@ class ElicitationProvider:
     def obstacle(self, request: AskRequest) -> str | None:
         channel = request.channel
         if not isinstance(channel, McpChannel):
-            return "the call came without a host that could show a form."
+            return "the call came without a host that could show a form"
         session = channel.session
         if session.protocol_version < _FIRST_REVISION:
-            return f"this host speaks MCP {session.protocol_version}, which has no elicitation."
+            return f"this host speaks MCP {session.protocol_version}, which has no elicitation"
         capabilities = session.client_capabilities
         elicitation = capabilities.elicitation if capabilities is not None else None
         if elicitation is None:
-            return "this host did not declare the elicitation capability."
+            return "this host did not declare the elicitation capability"
         if elicitation.form is None and elicitation.url is not None:
-            return "this host declared elicitation by URL only, not by form."
+            return "this host declared elicitation by URL only, not by form"
         if not _is_modern(session) and not session.can_send_request:
-            return "this host's connection takes no requests from the server."
+            return "this host's connection takes no requests from the server"
         return None
 
     async def ask(self, card: Card, handle: HandleMaker) -> Reply | Suspended:

@@ -102,7 +102,7 @@ class Provider(Protocol):
         ...
 
     def obstacle(self, request: AskRequest) -> str | None:
-        """Why it cannot reach the human for this request, as a whole sentence; None if it can."""
+        """Why it cannot reach the human for this request, as a clause without a full stop; None if it can."""
         ...
 
     async def ask(self, card: Card, handle: HandleMaker) -> Reply | Suspended:

@@ -81,6 +81,11 @@ class UserQuestions:
         waiting = (entry.card for entry in self._cards.open_cards())
         return [card for card in waiting if card.request.agent is not None and card.request.agent.realm == realm]
 
+    def newest_open(self) -> float | None:
+        """When the newest card that is waited for, of any realm, was shown: seconds since the epoch."""
+        cards = (entry.card for entry in self._cards.open_cards())
+        return max((card.shown_since for card in cards if card.state == "open"), default=None)
+
     def changed(self) -> anyio.Event:
         """What is set when a card comes, goes or changes next."""
         return self._changed
@@ -321,7 +326,7 @@ class UserQuestions:
             if obstacle is None:
                 return provider
             found.append(obstacle)
-        raise UserQuestionError("NO_PROVIDER", reason=" ".join(found) or "no way to a human is configured.")
+        raise UserQuestionError("NO_PROVIDER", reason=", and ".join(found or ["no way to a human is configured"]) + ".")
 
     async def _put(self, request: AskRequest, entry: Entry, provider: Provider) -> tuple[Provider, Reply | Suspended]:
         obstacles: list[str] = []

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-import os
-import signal
 import socket
 import sys
 from collections.abc import AsyncGenerator, Generator, Sequence
@@ -26,11 +24,12 @@ from starlette.applications import Starlette
 
 from steersman.agents import TOKEN_KEY
 from steersman.errors import HostError
-from steersman.registry import AgentRegistry, Binding
+from steersman.registry import Binding
 from steersman.server import Bindings, Context, make_server
 from steersman.services import Services
 from steersman.serving.exchanges import Exchanges
-from steersman.settings import DEFAULT_HOST_SETTINGS, CommandError, HostSettings
+from steersman.serving.signals import end_on_signal
+from steersman.settings import DEFAULT_HOST_SETTINGS, CommandError, HostSettings, is_loopback
 from steersman.tokens import LOCAL_REALM, StateError, TokenStore
 
 logger = logging.getLogger(__name__)
@@ -73,13 +72,13 @@ def make_app(
         raise ServingError(
             f"Without tokens only this machine may connect: found host {host!a}, allowed is a loopback one."
         )
-    bindings = _Bindings(services.registry, tokens, defaults or DEFAULT_HOST_SETTINGS)
+    bindings = _Bindings(services, tokens, defaults or DEFAULT_HOST_SETTINGS)
 
     @asynccontextmanager
     async def lifespan(_: Server[Bindings]) -> AsyncGenerator[Bindings]:
         yield bindings
 
-    server = make_server(services, lifespan)
+    server = make_server(lifespan)
     app = server.streamable_http_app(
         streamable_http_path=PATH,
         host=host,
@@ -95,69 +94,71 @@ def make_app(
     return app
 
 
-def is_loopback(host: str) -> bool:
-    """Whether nothing but this machine can reach a server that listens on `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-async def serve_http(app: Starlette, services: Services, *, host: str, port: int) -> None:
-    """Serve an application of `make_app` until SIGINT or SIGTERM, and say once on stderr where it listens.
-
-    On the first signal every open question is withdrawn, and its call answered with `ASK_ABORTED`; on a second one the
-    process ends at once.
+class HttpServer:
+    """Serves an application of `make_app` on one address.
 
     Args:
         app: what `make_app` made for the same host and port.
-        services: what stands behind it.
         host: an address or name of this machine.
         port: 0 for any free one.
 
     Raises:
         ServingError: the address cannot be listened on.
     """
-    _allow_many_connections()
-    listener = _listen(host, port)
-    url = f"http://{_bracketed(host)}:{listener.getsockname()[1]}{PATH}"
-    config = uvicorn.Config(
-        app,
-        http="h11",
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=CLOSING_SECONDS,
-    )
-    server = _Uvicorn(config, url)
-    exchanges = cast("Exchanges", app.state.exchanges)
 
-    async def end_on_signal(*, task_status: TaskStatus[None]) -> None:
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            task_status.started()
-            async for received in signals:
-                if server.should_exit:
-                    _exit_at_once(received)
-                services.withdraw_all()
-                exchanges.end_streams()
-                # From here uvicorn lets open requests end.
-                server.should_exit = True
+    def __init__(self, app: Starlette, *, host: str, port: int) -> None:
+        _allow_many_connections()
+        self._exchanges = cast("Exchanges", app.state.exchanges)
+        listener = _listen(host, port)
+        self.url: Final = f"http://{_bracketed(host)}:{listener.getsockname()[1]}{PATH}"
+        """Where MCP is."""
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=CLOSING_SECONDS,
+        )
+        self._server = _Uvicorn(config, listener)
+
+    async def serve(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Serve until `end`; it has started once it answers."""
+        await self._server.serve_until_told(task_status)
+
+    def end(self) -> None:
+        """Take no more connections, and let open requests end for a second. Open questions are withdrawn before."""
+        self._exchanges.end_streams()
+        self._server.should_exit = True
+
+
+async def serve_http(server: HttpServer, services: Services) -> None:
+    """Serve until SIGINT or SIGTERM, and say once on stderr where.
+
+    On the first signal every open question is withdrawn, and its call answered with `ASK_ABORTED`; on a second one the
+    process ends at once.
+    """
+
+    def end() -> None:
+        services.withdraw_all()
+        server.end()
 
     async with anyio.create_task_group() as group:
-        await group.start(end_on_signal)
-        await server.serve(sockets=[listener])
+        await group.start(end_on_signal, end)
+        async with anyio.create_task_group() as serving:
+            await serving.start(server.serve)
+            sys.stderr.write(f"Steersman listens on {server.url}\n")
+            sys.stderr.flush()
         group.cancel_scope.cancel()
 
 
 class _Bindings(TokenVerifier):
     """What requests come over: one binding for each token, or one for everybody where no token is asked for."""
 
-    def __init__(self, registry: AgentRegistry, tokens: TokenStore | None, defaults: HostSettings) -> None:
-        self._registry = registry
+    def __init__(self, services: Services, tokens: TokenStore | None, defaults: HostSettings) -> None:
+        self._services = services
         self._tokens = tokens
         self._defaults = defaults
         self._by_token: dict[str, Binding] = {}
@@ -181,33 +182,37 @@ class _Bindings(TokenVerifier):
             self._by_token[found.id] = self._connect(found.subject, found.id, found.label, host)
         return AccessToken(token=token, client_id=found.id, scopes=[], subject=found.subject)
 
-    def of(self, ctx: Context) -> Binding:
+    async def of(self, ctx: Context) -> tuple[Services, Binding]:
         if self._tokens is None:
             if "" not in self._by_token:
                 self._by_token[""] = self._connect(LOCAL_REALM, "", "the local user's agent", self._defaults)
-            return self._by_token[""]
+            return self._services, self._by_token[""]
         access = get_access_token()
         binding = self._by_token.get(access.client_id) if access is not None else None
         if binding is None:
             raise HostError("CALLER_NOT_LIVE")
-        return binding
+        return self._services, binding
 
     def _connect(self, realm: str, token_id: str, label: str, host: HostSettings) -> Binding:
-        return self._registry.connect(realm, TOKEN_KEY + token_id, label=label, leased=True, host=host)
+        return self._services.registry.connect(realm, TOKEN_KEY + token_id, label=label, leased=True, host=host)
 
 
 class _Uvicorn(uvicorn.Server):
-    """Leaves the signals to us, and says where it listens once it does."""
+    """Leaves the signals to us, and tells when it has started."""
 
-    def __init__(self, config: uvicorn.Config, url: str) -> None:
+    def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
         super().__init__(config)
-        self._url = url
+        self._listener = listener
+        self._task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+
+    async def serve_until_told(self, task_status: TaskStatus[None]) -> None:
+        self._task_status = task_status
+        await self.serve(sockets=[self._listener])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            sys.stderr.write(f"Steersman listens on {self._url}\n")
-            sys.stderr.flush()
+            self._task_status.started()
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -269,11 +274,6 @@ def _listen(host: str, port: int) -> socket.socket:
             "one, or another address by --host."
         ) from None
     return listener
-
-
-def _exit_at_once(received: int) -> None:
-    sys.stderr.flush()
-    os._exit(128 + received)
 
 
 def _is_unspecified(host: str) -> bool:

@@ -37,7 +37,7 @@ async def serve_stdio(services: Services, *, host: HostSettings) -> None:
     if sys.stdin.isatty():
         sys.stderr.write("Steersman speaks MCP on stdin and stdout, for a host to start. See `steersman --help`.\n")
         sys.stderr.flush()
-    server = make_server(services, stream_lifespan(services, realm=LOCAL_REALM, host=host))
+    server = make_server(stream_lifespan(services, realm=LOCAL_REALM, host=host))
 
     async def end_on_signal(*, task_status: TaskStatus[None]) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:

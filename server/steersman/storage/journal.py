@@ -56,6 +56,11 @@ class SqlJournal(Journal):
         self._position = read_newest_position(connection)
         self._facts: list[Restored] | None = list(read_facts(connection, self._sessions))
 
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing becomes durable any more, in whole sentences; none while everything does."""
+        return self._refusal
+
     # --- what folds and callers see ----------------------------------------------------------------------------------
 
     def _stored(self) -> Iterable[Restored]:
