@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,15 @@ from typing import Any
 import pytest
 
 from tests.world import TRANSPORTS, Connect, Transport, World, open_world
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep what tests start away from the user's own state; a server in the background ends soon after its pipes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STEERSMAN_STATE_DIR", str(tmp_path_factory.mktemp("state") / "steersman"))
+        patch.setenv("STEERSMAN_IDLE", "1")
+        yield
 
 
 @pytest.fixture

@@ -154,13 +154,13 @@ def test_without_providers_nobody_can_be_asked() -> None:
 
 
 @requirement("serving:command")
-def test_the_bare_command_starts_without_a_command_line_parser() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "steersman"], input="", capture_output=True, text=True, timeout=20
-    )
+@pytest.mark.parametrize("arguments", [[], ["--standalone"]], ids=["pipe", "standalone"])
+def test_what_hosts_start_imports_no_more_than_it_needs(arguments: list[str]) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "steersman", *arguments]
+    ended = subprocess.run(command, input="", capture_output=True, text=True, timeout=20)
     imported = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
-    assert "steersman.server" in imported
-    assert not imported & {"cyclopts", "rich", "jsonschema"}
+    assert ("steersman.server" if arguments else "steersman.serving.pipe") in imported
+    assert not imported & {"cyclopts", "rich", "jsonschema", *([] if arguments else ["mcp", "pydantic", "anyio"])}
 
 
 @requirement("serving:command")

@@ -36,6 +36,7 @@ SIGNALS: Final = [signal.SIGINT, signal.SIGTERM]
 
 both_signals = pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 both_eras = pytest.mark.parametrize("era", ["legacy", "modern"])
+shared_or_alone = pytest.mark.parametrize("how", [[], ["--standalone"]], ids=["shared", "standalone"])
 
 
 class SilentHuman:
@@ -173,11 +174,12 @@ async def end_while_a_question_is_open(
 @requirement("serving:signals")
 @both_signals
 @both_eras
+@shared_or_alone
 async def test_a_signal_ends_a_pipe_server_and_withdraws_its_question(
-    tmp_path: Path, era: Era, number: signal.Signals
+    tmp_path: Path, how: list[str], era: Era, number: signal.Signals
 ) -> None:
     human = SilentHuman()
-    async with process(tmp_path) as started, over_pipe(started, era, human) as client:
+    async with process(tmp_path, *how) as started, over_pipe(started, era, human) as client:
         await end_while_a_question_is_open(client, human, started, number, era)
 
 
@@ -198,8 +200,9 @@ async def test_a_signal_ends_an_http_server_and_withdraws_its_question(
 
 @requirement("serving:signals")
 @both_signals
-async def test_a_signal_ends_an_idle_pipe_server(tmp_path: Path, number: signal.Signals) -> None:
-    async with process(tmp_path) as started, over_pipe(started, "legacy", SilentHuman()) as client:
+@shared_or_alone
+async def test_a_signal_ends_an_idle_pipe_server(tmp_path: Path, how: list[str], number: signal.Signals) -> None:
+    async with process(tmp_path, *how) as started, over_pipe(started, "legacy", SilentHuman()) as client:
         await client.list_tools()
         started.send_signal(number)
         assert await exit_code(started) == 0
@@ -227,10 +230,13 @@ INITIALIZE: Final = (
 
 
 @requirement("serving:signals")
-async def test_a_pipe_server_with_an_open_question_ends_when_its_host_closes_the_pipe(tmp_path: Path) -> None:
+@shared_or_alone
+async def test_a_pipe_server_with_an_open_question_ends_when_its_host_closes_the_pipe(
+    tmp_path: Path, how: list[str]
+) -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
     call |= {"params": {"name": "ask_user_question", "arguments": QUESTION}}
-    async with process(tmp_path) as started:
+    async with process(tmp_path, *how) as started:
         stdin, stdout = cast("IO[str]", started.stdin), cast("IO[str]", started.stdout)
 
         def until_the_form_is_shown() -> str:
@@ -249,9 +255,10 @@ async def test_a_pipe_server_with_an_open_question_ends_when_its_host_closes_the
 
 
 @requirement("serving:signals")
-async def test_a_pipe_server_whose_answers_nobody_reads_ends_with_its_pipe(tmp_path: Path) -> None:
+@shared_or_alone
+async def test_a_pipe_server_whose_answers_nobody_reads_ends_with_its_pipe(tmp_path: Path, how: list[str]) -> None:
     lines = "".join(f'{{"jsonrpc":"2.0","id":{number},"method":"tools/list"}}\n' for number in range(1, 101))
-    async with process(tmp_path) as started:
+    async with process(tmp_path, *how) as started:
         stdin = cast("IO[str]", started.stdin)
 
         def write_all() -> None:
@@ -266,8 +273,11 @@ async def test_a_pipe_server_whose_answers_nobody_reads_ends_with_its_pipe(tmp_p
 
 @requirement("serving:signals")
 @pytest.mark.parametrize("gone", [False, True], ids=["stopped reading", "gone"])
-async def test_a_pipe_server_whose_host_reads_no_more_ends_without_a_word(tmp_path: Path, gone: bool) -> None:
-    async with process(tmp_path) as started:
+@shared_or_alone
+async def test_a_pipe_server_whose_host_reads_no_more_ends_without_a_word(
+    tmp_path: Path, how: list[str], gone: bool
+) -> None:
+    async with process(tmp_path, *how) as started:
         stdin, stdout = cast("IO[str]", started.stdin), cast("IO[str]", started.stdout)
         stdout.close()
         stdin.write(INITIALIZE)
@@ -280,8 +290,9 @@ async def test_a_pipe_server_whose_host_reads_no_more_ends_without_a_word(tmp_pa
 
 
 @requirement("serving:signals")
-async def test_requests_that_came_before_the_end_of_the_pipe_are_answered(tmp_path: Path) -> None:
-    async with process(tmp_path) as started:
+@shared_or_alone
+async def test_requests_that_came_before_the_end_of_the_pipe_are_answered(tmp_path: Path, how: list[str]) -> None:
+    async with process(tmp_path, *how) as started:
 
         def talk() -> tuple[str, str]:
             return started.communicate(INITIALIZE, timeout=SECONDS)

@@ -47,6 +47,7 @@ HEALTHY_SECONDS: Final = 2.0
 """A server that lived so long, or answered, and is gone without a word, is replaced at once."""
 
 _INTERNAL: Final = "steersman-handshake"
+_ENDED: Final = "This pipe was ended by a signal."
 
 
 class Pipe:
@@ -112,6 +113,8 @@ class Pipe:
         self._look_at = 0.0
         self._leave_at = float("inf")
         self._last_said = ""
+        self._deaf = False
+        """Whether the host has been told how its calls ended, so that nothing of the server counts any more."""
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
@@ -178,7 +181,10 @@ class Pipe:
         assert self._wakeup is not None
         with suppress(BlockingIOError):
             os.read(self._wakeup, 512)
-        self._pending.clear()
+        self._fail_pending(_ENDED)
+        self._withdraw_requests()
+        self._fail_calls(_ENDED)
+        self._deaf = True
         self._leave()
 
     # --- the host ----------------------------------------------------------------------------------------------------
@@ -362,6 +368,8 @@ class Pipe:
             self._take(line)
 
     def _take(self, line: bytes) -> None:
+        if self._deaf:
+            return
         control = read_control(line)
         if control is not None:
             reason = control.get("end")
@@ -398,14 +406,8 @@ class Pipe:
             return
         said = self._end_reason
         reason = said or "it ended without a word; its log in the state directory may say why."
-        for cancelled in self._requests.withdraw_all("The server that asked is gone."):
-            self._pass_to_host(cancelled)
-        again: list[HostLine] = []
-        for call in self._calls.take_all():
-            if call.may_be_repeated:
-                again.append(replace(call, repeated=True))
-            else:
-                self._pass_to_host(failed(call, reason, maybe_done=True))
+        self._withdraw_requests()
+        again = self._fail_calls(reason)
         self._pending.extendleft(self._unsent())
         self._pending.extendleft(reversed(again))
         now = time.monotonic()
@@ -414,6 +416,20 @@ class Pipe:
             self._join()
         else:
             self._look_at, self._look_until = now + REJOIN_EVERY, now + REJOIN_SECONDS
+
+    def _withdraw_requests(self) -> None:
+        for cancelled in self._requests.withdraw_all("The server that asked is gone."):
+            self._pass_to_host(cancelled)
+
+    def _fail_calls(self, reason: str) -> list[HostLine]:
+        """Answer what the server has not answered, but for what may be sent again, which is returned."""
+        again: list[HostLine] = []
+        for call in self._calls.take_all():
+            if call.may_be_repeated:
+                again.append(replace(call, repeated=True))
+            else:
+                self._pass_to_host(failed(call, reason, maybe_done=True))
+        return again
 
     def _fail_pending(self, reason: str) -> None:
         if self._pending:

@@ -159,22 +159,23 @@ class SharedServer:
             self._services = services
             self.startup.give(services)
             http = self._http = self._make_http(services)
-            async with anyio.create_task_group() as watching, anyio.create_task_group() as serving:
-                await serving.start(http.serve)
-                self._files.describe(self._describe())
-                self._say(f"Steersman listens on {http.url}")
+            async with anyio.create_task_group() as watching:
                 watching.start_soon(self._end_when_idle, services)
                 watching.start_soon(self._end_when_replaced, services)
-                try:
-                    await self._end.wait()
-                finally:
-                    # Also when the journal failed: whoever waits is told.
-                    with anyio.CancelScope(shield=True):
-                        self.end(journal.refusal or "It was cancelled.")
-                        services.withdraw_all()
-                        http.end()
-                        await self._part(accepting)
-                    watching.cancel_scope.cancel()
+                async with anyio.create_task_group() as serving:
+                    await serving.start(http.serve)
+                    self._files.describe(self._describe())
+                    self._say(f"Steersman listens on {http.url}")
+                    try:
+                        await self._end.wait()
+                    finally:
+                        # Also when the journal failed: whoever waits is told.
+                        with anyio.CancelScope(shield=True):
+                            self.end(journal.refusal or "It was cancelled.")
+                            services.withdraw_all()
+                            http.end()
+                            await self._part(accepting)
+                watching.cancel_scope.cancel()
 
     def _make_http(self, services: Services) -> HttpServer:
         from steersman.serving.http import HttpServer, ServingError, make_app
