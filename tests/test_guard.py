@@ -50,7 +50,7 @@ async def test_a_child_that_asks_is_refused_and_nothing_is_asked(connect: Connec
                 assert not provider.cards
                 assert not human.dialogs
                 assert world.services.questions.open_cards("local") == []
-                assert {type(event) for event in world.journal.events} == {AgentEntered}
+                assert {type(event) for event in world.events} == {AgentEntered}
 
 
 @requirement("guard:many-children")

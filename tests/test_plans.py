@@ -48,7 +48,7 @@ async def test_an_approval_names_the_digest_and_the_review_and_ends_plan_mode(co
             result = await review(agent)
             assert result.structured_content is not None
             assert result.structured_content["plan_sha256"] == digest(PLAN)
-            [approved] = [event for event in world.journal.events if isinstance(event, PlanApproved)]
+            [approved] = [event for event in world.events if isinstance(event, PlanApproved)]
             assert (approved.plan_sha256, approved.review_id) == (
                 digest(PLAN),
                 result.structured_content["review_id"],
@@ -98,7 +98,7 @@ async def test_anything_but_approve_alone_leaves_plan_mode_on(
             assert (found["code"], found.get("feedback")) == (expected, feedback)
             assert feedback is None or feedback in found["message"]
             assert await in_plan_mode(agent)
-            assert not any(isinstance(event, PlanApproved) for event in world.journal.events)
+            assert not any(isinstance(event, PlanApproved) for event in world.events)
 
 
 @requirement("plan:not-approved", "suite:can-fail")
@@ -178,7 +178,7 @@ async def test_the_host_turns_plan_mode_on_and_off_for_one_agent(connect: Connec
             assert results == ["committed", "noop", "committed", "noop"]
             await agent.set_plan_mode(True)
             assert (await in_plan_mode(agent), await in_plan_mode(other)) == (True, False)
-            switches = [event.active for event in world.journal.events if isinstance(event, PlanModeSet)]
+            switches = [event.active for event in world.events if isinstance(event, PlanModeSet)]
             assert switches == [True, False, True]
 
 
@@ -300,4 +300,4 @@ async def test_a_review_retried_under_its_id_gets_the_first_decision(connect: Co
             again = await agent.call_tool("exit_plan_mode", {"plan": PLAN}, meta=meta)
             assert again == first
             assert '"approved":true' in text(again)
-            assert len([event for event in world.journal.events if isinstance(event, QuestionAsked)]) == 1
+            assert len([event for event in world.events if isinstance(event, QuestionAsked)]) == 1

@@ -125,14 +125,14 @@ async def test_a_grandchild_and_a_strangers_child_are_refused_before_anything_ha
             grandchild, strangers = await host.enter(owner=child), await host.enter(owner=other)
             for agent in (grandchild, strangers):
                 await agent.next(turn=0, at="begin", after=0)
-                before = world.journal.events
+                before = world.events
                 for mode in ("step", "turn"):
                     found = await refusal(parent, agent.id, mode=mode)
                     assert found["code"] == "UNKNOWN_SUBAGENT"
                     assert found["subagents"] == [{"id": child.id, "label": "", "status": "live"}]
                 with pytest.raises(HostMethodError, match="UNKNOWN_SUBAGENT"):
                     await parent.send(agent.id, "From the host.")
-                assert world.journal.events == before
+                assert world.events == before
                 reading = await agent.next(turn=1, at="step", after=0)
                 assert (reading.messages, reading.interrupted) == ([], False)
 
@@ -161,10 +161,10 @@ async def test_a_finished_one_shot_subagent_is_refused_and_nothing_is_started(co
             parent = await host.enter()
             child = await host.enter(owner=parent, mode="one-shot")
             await child.exit()
-            before = world.journal.events
+            before = world.events
             assert (await refusal(parent, child.id))["code"] == "SUBAGENT_FINISHED"
             assert (await refusal(parent, child.id, mode="turn"))["code"] == "SUBAGENT_FINISHED"
-            assert world.journal.events == before
+            assert world.events == before
             assert (await parent.watch(seen=0)).resume == []
 
 

@@ -48,7 +48,7 @@ async def test_a_parent_completes_with_its_childs_question_answered(connect: Con
             refused = await child.call_tool("ask_user_question", {"questions": [QUESTION]})
             run.append({"child": shape(refused)})
             await child.exit("completed", final="Done, but for one thing: where should sessions live?")
-            run.append({"hand-over": vars(world.journal.events[-1])})
+            run.append({"hand-over": vars(world.events[-1])})
 
             async def answer() -> None:
                 dialog = await human.next()

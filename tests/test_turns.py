@@ -61,7 +61,7 @@ async def test_whatever_does_not_fit_changes_nothing_and_tells_where_the_turn_st
             await parent.send(child.id, "First.")
             await child.next(turn=0, at="idle", after=0)
             await parent.send(child.id, "Second.")
-            before = world.journal.events
+            before = world.events
             unfit: list[tuple[int, At, int]] = [
                 (0, "begin", 0),
                 (0, "idle", 0),
@@ -74,13 +74,13 @@ async def test_whatever_does_not_fit_changes_nothing_and_tells_where_the_turn_st
             ]
             for turn, at, after in unfit:
                 assert await child.next(turn=turn, at=at, after=after) == standing(1, is_open=True)
-            assert world.journal.events == before
+            assert world.events == before
             await child.next(turn=1, at="end", after=1)
             assert not (await child.next(turn=1, at="end", after=2)).open
-            before = world.journal.events
+            before = world.events
             for at in ("step", "end"):
                 assert await child.next(turn=1, at=at, after=2) == standing(1, is_open=False)
-            assert world.journal.events == before
+            assert world.events == before
 
 
 @requirement("turn:lost-reply")
@@ -118,7 +118,7 @@ async def test_only_the_highest_number_ever_named_counts(connect: Connect) -> No
             assert texts(await child.next(turn=1, at="step", after=1)) == ["B", "C"]
             assert texts(await child.next(turn=1, at="step", after=0)) == ["B", "C"]
             assert texts(await child.next(turn=1, at="step", after=3)) == []
-            confirmed = [event.seq for event in world.journal.events if isinstance(event, MessagesConfirmed)]
+            confirmed = [event.seq for event in world.events if isinstance(event, MessagesConfirmed)]
             assert confirmed == [1, 3]
 
 
@@ -475,4 +475,4 @@ async def test_a_poll_that_finds_nothing_leaves_no_record(connect: Connect) -> N
             await agent.next(turn=1, at="step", after=0)
             await agent.next(turn=1, at="end", after=0)
             await agent.watch(seen=0)
-            assert [type(event) for event in world.journal.events] == [AgentEntered, TurnOpened, TurnClosed]
+            assert [type(event) for event in world.events] == [AgentEntered, TurnOpened, TurnClosed]

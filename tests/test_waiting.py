@@ -144,7 +144,7 @@ async def test_a_cancelled_call_withdraws_its_card_everywhere_and_touches_no_oth
             assert left.request.questions[0].question == "What now?"
             second.accept(q1="on")
             assert '"custom":"on"' in text((await calls.first())[0])
-            closed = [event for event in world.journal.events if isinstance(event, QuestionClosed)]
+            closed = [event for event in world.events if isinstance(event, QuestionClosed)]
             assert [event.code for event in closed] == ["ASK_ABORTED"]
 
 
@@ -228,7 +228,7 @@ async def test_cancels_for_finished_and_unknown_calls_change_nothing(connect: Co
                 cancel = CancelledNotification(params=CancelledNotificationParams(request_id=request_id))
                 await client.session.send_notification(cancel)
             assert not (await client.call_tool("ask_user_question", ASK)).is_error
-            assert not any(isinstance(event, QuestionClosed) for event in world.journal.events)
+            assert not any(isinstance(event, QuestionClosed) for event in world.events)
 
 
 @requirement("ask:not-blocking")
@@ -287,7 +287,7 @@ async def test_an_answer_after_11_minutes_is_taken_and_the_same_one_again_gets_t
             assert again == taken
             other = error(await second_round(client, asked.request_state, {"q1": "1"}))
             assert other["code"] == "ANSWER_INVALID"
-            assert len([event for event in world.journal.events if isinstance(event, QuestionAsked)]) == 1
+            assert len([event for event in world.events if isinstance(event, QuestionAsked)]) == 1
 
 
 @requirement("ask:bound-handle")
@@ -498,7 +498,7 @@ async def test_the_same_id_of_another_agent_is_another_call(connect: Connect) ->
             host = Host(client)
             for agent in (await host.enter(), await host.enter()):
                 assert not (await ask_as(agent, "same")).is_error
-            assert len([event for event in world.journal.events if isinstance(event, QuestionAsked)]) == 2
+            assert len([event for event in world.events if isinstance(event, QuestionAsked)]) == 2
 
 
 @requirement("ask:key-other-arguments")

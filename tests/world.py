@@ -12,27 +12,33 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 import anyio
+import anyio.to_thread
 import httpx2
 import pytest
 import uvicorn
+from anyio.abc import SocketListener
 from mcp import Client
 from mcp.client._memory import InMemoryTransport
 from mcp.client.session import ElicitationFnT
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
 
-from steersman.journal import MemoryJournal
+from steersman.journal import Event, MemoryJournal, Restored
 from steersman.providers.elicitation import ElicitationProvider
 from steersman.questions.requests import Provider
 from steersman.server import make_server, stream_lifespan
 from steersman.services import Services, make_services
 from steersman.serving.lines import json_line_streams
-from steersman.settings import HostSettings, PlanModePolicy, Profile
+from steersman.serving.pipe import Pipe
+from steersman.serving.shared import ServerOptions, SharedServer
+from steersman.serving.state_files import StateFiles
+from steersman.settings import DEFAULT_HOST, HostSettings, HttpSettings, PlanModePolicy, Profile
+from steersman.storage.journal import open_journal
 from tests.clock import ManualClock
 from tests.faults import Faults
 from tests.pipes import json_lines
 
-Wire = Literal["memory", "stdio", "http"]
+Wire = Literal["memory", "stdio", "pipe", "http"]
 Era = Literal["legacy", "modern"]
 
 
@@ -71,12 +77,17 @@ class World:
     transport: Transport
     services: Services
     clock: ManualClock
-    journal: MemoryJournal
     host: HostSettings
+    files: StateFiles
+    events: Sequence[Event] = ()
+    """What happened so far."""
     tokens: Any = None
     port: int = 0
     default_token: str = ""
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    def note(self, event: Event | Restored) -> None:
+        self.events = (*self.events, cast("Event", event))
 
     def new_token(self, label: str, *, subject: str = "local", profile: Profile | None = None) -> str:
         assert self.tokens is not None
@@ -116,6 +127,8 @@ class World:
                 return InMemoryTransport(self._stream_server())
             case "stdio":
                 return self._pipes()
+            case "pipe":
+                return self._pipe()
             case "http":
                 return self._http(token, headers)
 
@@ -143,6 +156,24 @@ class World:
         async with anyio.create_task_group() as group:
             group.start_soon(serve)
             async with json_lines(to_client[0], to_server[1]) as streams:
+                yield streams
+
+    @asynccontextmanager
+    async def _pipe(self) -> AsyncGenerator[Any]:
+        """A real pipe, in a thread, to the server's socket: JSON lines over two OS pipes, and a Unix socket behind."""
+        to_pipe, to_client = os.pipe(), os.pipe()
+        pipe = Pipe(to_pipe[0], to_client[1], self.files, self.host, start=None)
+
+        def run() -> None:
+            try:
+                pipe.run()
+            finally:
+                os.close(to_pipe[0])
+                os.close(to_client[1])
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(anyio.to_thread.run_sync, run)
+            async with json_lines(to_client[0], to_pipe[1]) as streams:
                 yield streams
 
     @asynccontextmanager
@@ -178,28 +209,53 @@ async def open_world(
     profile: Profile | None = None,
 ) -> AsyncGenerator[World]:
     """Start a server and yield it; it is gone when the block ends."""
-    clock, journal = ManualClock(), MemoryJournal()
-    services = make_services(
-        [ElicitationProvider()] if providers is None else providers,
-        clock=clock,
-        journal=journal,
-    )
+    clock, files = ManualClock(), StateFiles(state_dir)
     host = HostSettings(profile=profile, plan_mode=plan_mode, ask_timeout=ask_timeout)
-    world = World(transport, services, clock, journal, host)
-    if transport.wire != "http":
+    async with AsyncExitStack() as stack:
+        # Behind a real pipe, a real journal too: whatever is acknowledged waits for its disk.
+        is_pipe = transport.wire == "pipe"
+        journal = await stack.enter_async_context(open_journal(state_dir, clock=clock)) if is_pipe else MemoryJournal()
+        services = make_services(
+            [ElicitationProvider()] if providers is None else providers, clock=clock, journal=journal
+        )
+        world = World(transport, services, clock, host, files)
+        journal.fold(world.note)
+        match transport.wire:
+            case "pipe":
+                await stack.enter_async_context(_on_a_socket(world))
+            case "http":
+                await stack.enter_async_context(_on_a_port(world, state_dir))
+            case _:
+                pass
         yield world
-        return
+
+
+@asynccontextmanager
+async def _on_a_socket(world: World) -> AsyncGenerator[None]:
+    files = world.files
+    options = ServerOptions(HttpSettings(DEFAULT_HOST, 0, ()), world.host)
+    server = SharedServer(files, options, clock=world.clock)
+    server.startup.give(world.services)
+    async with anyio.create_task_group() as group:
+        listener = await SocketListener.from_socket(files.listen())
+        group.start_soon(server.accept, listener, group)
+        yield
+        group.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _on_a_port(world: World, state_dir: Path) -> AsyncGenerator[None]:
     from steersman.serving.http import make_app
     from steersman.tokens import TokenStore
 
     world.tokens = TokenStore(state_dir)
-    world.default_token = world.tokens.new("test", profile=profile)
+    world.default_token = world.tokens.new("test", profile=world.host.profile)
     # With IPPROTO_TCP asyncio turns Nagle's algorithm off; without it each call takes 45 ms.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.bind(("127.0.0.1", 0))
     listening.listen()
     world.port = listening.getsockname()[1]
-    app = make_app(services, tokens=world.tokens, host="127.0.0.1", port=world.port, defaults=host)
+    app = make_app(world.services, tokens=world.tokens, host="127.0.0.1", port=world.port, defaults=world.host)
     server = _Uvicorn(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1))
     with listening:
         async with anyio.create_task_group() as group:
@@ -208,7 +264,7 @@ async def open_world(
                 await server.serve(sockets=[listening])
 
             group.start_soon(serve)
-            yield world
+            yield
             app.state.exchanges.end_streams()
             server.should_exit = True
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from anyio import to_thread
-from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskStatus
+from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup, TaskStatus
 
 from steersman import __version__
 from steersman.clock import Clock, SystemClock, wait_for
@@ -109,13 +109,12 @@ class SharedServer:
         """
         failure: CommandError | None = None
         accepting = anyio.CancelScope()
+
+        async def accept() -> None:
+            with accepting:
+                await self.accept(listener, group)
+
         async with anyio.create_task_group() as group:
-
-            async def accept() -> None:
-                with accepting:
-                    async with listener:
-                        await listener.serve(self._serve, group)
-
             group.start_soon(accept)
             task_status.started()
             try:
@@ -129,6 +128,11 @@ class SharedServer:
                     await self._part(accepting)
         if failure is not None:
             raise failure
+
+    async def accept(self, listener: SocketListener, group: TaskGroup) -> None:
+        """Serve whoever connects, each as a task of the group."""
+        async with listener:
+            await listener.serve(self._serve, group)
 
     def end(self, reason: str) -> None:
         """Have it end, for a reason that stands in whole sentences. The first one counts."""
