@@ -131,7 +131,7 @@ async def test_a_credential_is_worth_nothing_in_another_realm(connect: Connect) 
     with anyio.fail_after(5):
         async with connect() as world, world.client() as client:
             mine = await Host(client).enter(agent_id="main", label="mine")
-            stranger_token = world.new_token("stranger", subject="somebody-else")
+            stranger_token = await world.new_token("stranger", subject="somebody-else")
             async with world.client(token=stranger_token) as stranger:
                 as_mine = await stranger.call_tool("ask_user_question", ASK, meta=mine.meta)
                 assert code(as_mine) == "CALLER_NOT_LIVE"
@@ -155,7 +155,7 @@ async def test_two_tokens_of_one_principal_share_a_realm_but_not_a_root(connect:
         async with connect() as world:
             async with (
                 world.client(Human(CHOICE_A)) as one,
-                world.client(Human(CHOICE_A), token=world.new_token("two")) as two,
+                world.client(Human(CHOICE_A), token=await world.new_token("two")) as two,
             ):
                 await one.call_tool("ask_user_question", ASK)
                 await two.call_tool("ask_user_question", ASK)
@@ -221,7 +221,7 @@ async def test_a_dead_caller_steers_nobody(connect: Connect) -> None:
 async def test_without_a_good_token_http_answers_401_and_a_revoked_one_stops_at_once(connect: Connect) -> None:
     with anyio.fail_after(5):
         async with connect() as world:
-            token = world.new_token("short-lived")
+            token = await world.new_token("short-lived")
 
             async def status(authorization: dict[str, str]) -> int:
                 async with httpx2.AsyncClient() as http:
@@ -231,5 +231,5 @@ async def test_without_a_good_token_http_answers_401_and_a_revoked_one_stops_at_
             assert await status({}) == 401
             assert await status({"Authorization": "Bearer wrong"}) == 401
             assert await status({"Authorization": f"Bearer {token}"}) != 401
-            world.tokens.revoke("short-lived")
+            await world.services.tokens.revoke("short-lived")
             assert await status({"Authorization": f"Bearer {token}"}) == 401

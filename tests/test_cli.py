@@ -172,13 +172,15 @@ def test_tokens_are_made_listed_and_revoked(tmp_path: Path) -> None:
     assert len(plaintext) == 43
     listed = steersman("token", "list", **where)
     assert plaintext not in listed.stdout
-    head, row = [line.split() for line in listed.stdout.splitlines()]
+    head, first, row = [line.split() for line in listed.stdout.splitlines()]
     assert head == ["ID", "LABEL", "SUBJECT", "PROFILE", "CREATED"]
+    assert first[1:4] == ["local", "local", "-"]
     assert row[1:4] == ["laptop", "guest", "codex"]
     assert steersman("token", "revoke", row[0], **where).returncode == 0
     again = steersman("token", "revoke", "laptop", "--state-dir", str(tmp_path))
     assert (again.returncode, again.stdout) == (1, "")
     assert "token list" in again.stderr
+    assert steersman("stop", **where).returncode == 0
 
 
 @requirement("serving:command")

@@ -203,6 +203,38 @@ async def test_a_question_whose_agent_exits_is_withdrawn(connect: Connect) -> No
             await dialog.withdrawn.wait()
 
 
+@requirement("ask:agent-ended")
+@over("memory", "stdio", "pipe", era="modern")
+async def test_a_form_between_two_rounds_is_withdrawn_when_nobody_can_come_back_with_its_answer(
+    connect: Connect,
+) -> None:
+    with anyio.fail_after(5):
+        async with connect() as world:
+            async with world.client(Human()) as client:
+                await first_round(client)
+                [card] = world.services.questions.open_cards("local")
+                assert world.services.questions.newest_open() == card.shown_since
+            await until_no_card(world)
+            assert QuestionClosed("local", world.services.registry.list("local")[0].id, card.id, "ASK_ABORTED") in (
+                world.events
+            )
+
+
+@requirement("ask:agent-ended")
+@MODERN
+async def test_a_form_of_an_agent_that_can_be_entered_again_waits_for_it_but_keeps_no_server(connect: Connect) -> None:
+    with anyio.fail_after(5):
+        async with connect() as world, world.client(Human()) as client:
+            host = Host(client)
+            agent = await host.enter()
+            state = (await first_round(client, meta=agent.meta)).request_state
+            await agent.exit("aborted")
+            assert len(world.services.questions.open_cards("local")) == 1
+            assert world.services.questions.newest_open() is None
+            again = await host.enter(agent_id=agent.id, resume_key=agent.resume_key)
+            assert not (await second_round(client, state, {"q1": "1"}, meta=again.meta)).is_error
+
+
 @requirement("ask:server-goes")
 @LEGACY
 async def test_when_the_server_goes_away_open_questions_are_aborted_and_new_ones_refused(connect: Connect) -> None:

@@ -136,22 +136,26 @@ def run_serve(options: Options, *, no_auth: bool) -> int:
     import anyio
 
     from steersman.serving.http import HttpServer, make_app, serve_http
-    from steersman.tokens import TokenStore
+    from steersman.serving.state_files import StateFiles
 
     services = _services(settings)
-    tokens = None if no_auth else TokenStore(settings.state_dir)
     app = make_app(
         services,
-        tokens=tokens,
         host=http.host,
         port=http.port,
+        no_auth=no_auth,
         allow_hosts=http.allow_hosts,
         defaults=settings.host,
     )
-    if tokens is not None:
-        sys.stderr.write(f"The bearer token for this machine's own tools is in {tokens.ensure_first()}\n")
-    server = HttpServer(app, host=http.host, port=http.port)
-    anyio.run(lambda: serve_http(server, services))
+
+    async def serve() -> None:
+        if not no_auth:
+            StateFiles(settings.state_dir).make()
+            path = await services.tokens.ensure_first(settings.state_dir)
+            sys.stderr.write(f"The bearer token for this machine's own tools is in {path}\n")
+        await serve_http(HttpServer(app, host=http.host, port=http.port), services)
+
+    anyio.run(serve)
     return 0
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError
 
@@ -16,9 +16,8 @@ from steersman import __version__
 from steersman.cli import Options, complain, guarded, run_serve, run_stdio
 from steersman.json_values import is_list, is_object
 from steersman.settings import DEFAULT_HOST, DEFAULT_PORT, SettingsError, Source, variable_of
-
-if TYPE_CHECKING:
-    from steersman.tokens import TokenStore
+from steersman.terminal import commands as terminal_commands
+from steersman.terminal.connection import Connection, connect
 
 _SERVER = Group("Server options", sort_key=1)
 _HTTP = Group("HTTP options", sort_key=2)
@@ -120,6 +119,9 @@ def serve(
     return run_serve(given, no_auth=no_auth)
 
 
+terminal_commands.register(app)
+
+
 # --- tokens ---------------------------------------------------------------------------------------------------------
 
 _StateDir = Annotated[str | None, _STATE_DIR]
@@ -137,19 +139,25 @@ def token_new(
     state_dir: _StateDir = None,
 ) -> int:
     """Make a token, and show it this once."""
-    from steersman.tokens import LOCAL_REALM
+    from steersman.tokens import LOCAL_REALM, check_name
 
+    subject = LOCAL_REALM if subject is None else subject
     profile = Source({"host-profile": host_profile}, {}).host_profile()
-    _say(_store(state_dir).new(label, LOCAL_REALM if subject is None else subject, profile))
+    check_name("label", label)
+    check_name("subject", subject)
+    made = _server(state_dir).request("new_token", label=label, subject=subject, profile=profile)
+    _say(made["token"])
     return 0
 
 
 @token_app.command(name="list")
 def token_list(*, state_dir: _StateDir = None) -> int:
     """List the tokens, without what they are."""
-    tokens = _store(state_dir).list()
+    tokens = _server(state_dir).request("list_tokens")["tokens"]
     rows = [("ID", "LABEL", "SUBJECT", "PROFILE", "CREATED")]
-    rows += [(token.id, token.label, token.subject, token.profile or "-", token.created) for token in tokens]
+    rows += [
+        tuple(token[name] or "-" for name in ("id", "label", "subject", "profile", "created_at")) for token in tokens
+    ]
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     for row in rows:
         _say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -164,15 +172,13 @@ def token_revoke(
     state_dir: _StateDir = None,
 ) -> int:
     """End a token: it is answered with 401 from now on."""
-    revoked = _store(state_dir).revoke(token)
-    _say(f"Revoked {revoked.id} ({revoked.label}).")
+    revoked = _server(state_dir).request("revoke_token", token=token)
+    _say(f"Revoked {revoked['id']} ({revoked['label']}).")
     return 0
 
 
-def _store(state_dir: str | None) -> TokenStore:
-    from steersman.tokens import TokenStore
-
-    return TokenStore(Source({"state-dir": state_dir}, os.environ).state_dir())
+def _server(state_dir: str | None) -> Connection:
+    return connect(Source({"state-dir": state_dir}, os.environ), start=True)
 
 
 # --- the contract ---------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from steersman.journal import Journal, QuestionAnsweredLate, QuestionClosed
 from steersman.messages import Receipt, SteerMode
 from steersman.plans import PlanMode, PlanModeChange
 from steersman.providers.console import ConsoleProvider
-from steersman.questions.requests import Card, Reply
+from steersman.questions.requests import Card, CardState, Reply
 from steersman.questions.service import UserQuestions
 from steersman.questions.types import Answer, Question
 from steersman.registry import Agent, AgentRegistry
@@ -87,6 +87,11 @@ class Human:
         cards = sorted(self._questions.open_cards(realm), key=lambda card: card.shown_since)
         return [shown for card in cards if (shown := _show(card)) is not None]
 
+    def state(self, realm: str, card_id: str) -> tuple[CardState, Waiting | None]:
+        """What became of a card, and what it asks as long as that is kept. Raises `UNKNOWN`."""
+        card = self._known(realm, card_id)
+        return card.state, _show(card) if card.request.questions else None
+
     async def answer(self, realm: str, card_id: str, reply: Reply) -> Told:
         """Answer a card: all its questions, in any order.
 
@@ -143,10 +148,14 @@ class Human:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _find(self, realm: str, card_id: str) -> Card:
+        card = self._known(realm, card_id)
+        self._check_open(card)
+        return card
+
+    def _known(self, realm: str, card_id: str) -> Card:
         card = self._questions.find_card(realm, card_id)
         if card is None:
             raise HumanError("UNKNOWN", f"No card {card_id!r} is known here. `steersman answer` lists what waits.")
-        self._check_open(card)
         return card
 
     def _check_open(self, card: Card) -> None:

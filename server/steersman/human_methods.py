@@ -44,6 +44,10 @@ class AnswerParams(HumanParams):
     answers: list[GivenAnswer]
 
 
+class CardParams(HumanParams):
+    card_id: str
+
+
 class RefuseParams(HumanParams):
     card_id: str
     how: Literal["dismiss", "decline"]
@@ -68,6 +72,11 @@ class PlanParams(HumanParams):
 async def waiting(services: Services, realm: str, params: NoParams) -> Mapping[str, Any]:
     del params
     return {"waiting": [show_card(card) for card in services.human.waiting(realm)]}
+
+
+async def card(services: Services, realm: str, params: CardParams) -> Mapping[str, Any]:
+    state, shown = services.human.state(realm, params.card_id)
+    return {"state": state, **(show_card(shown) if shown is not None else {})}
 
 
 async def answer(services: Services, realm: str, params: AnswerParams) -> Mapping[str, Any]:
@@ -140,6 +149,7 @@ def _method(model: type[P], run: Callable[[Services, str, P], Awaitable[Mapping[
 
 HUMAN_METHODS: Final[Mapping[str, Serve]] = {
     "waiting": _method(NoParams, waiting),
+    "card": _method(CardParams, card),
     "answer": _method(AnswerParams, answer),
     "refuse": _method(RefuseParams, refuse),
     "agents": _method(NoParams, agents),

@@ -49,6 +49,15 @@ class AgentBound:
 
 
 @dataclass(frozen=True)
+class AgentUnbound:
+    """One of its connections was closed for good; it lives on over others."""
+
+    realm: str
+    agent_id: str
+    binding: str
+
+
+@dataclass(frozen=True)
 class AgentExited:
     """Its host said that the activation is over."""
 
@@ -250,6 +259,7 @@ class TokenRevoked:
 Event = (
     AgentEntered
     | AgentBound
+    | AgentUnbound
     | AgentExited
     | AgentEnded
     | QuestionAsked
@@ -277,7 +287,8 @@ Event = (
 
 @dataclass(frozen=True)
 class AgentRestored:
-    """An agent that was there before, live or not. If it lives, its last `AgentEntered` and `AgentBound` follow."""
+    """An agent that was there before, live or not. If it lives, its last `AgentEntered` follows, with what
+    it was bound to and unbound from since."""
 
     realm: str
     agent_id: str
@@ -372,6 +383,7 @@ Restored = (
     | TokenRestored
     | AgentEntered
     | AgentBound
+    | AgentUnbound
 )
 """What the events of earlier processes came to: what a fold is rebuilt from."""
 

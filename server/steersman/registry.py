@@ -26,6 +26,7 @@ from steersman.journal import (
     AgentEntered,
     AgentExited,
     AgentRestored,
+    AgentUnbound,
     Event,
     Journal,
     MemoryJournal,
@@ -84,6 +85,14 @@ class Agent:
     finished: bool = False
     subagents: dict[str, Agent] = field(default_factory=dict[str, "Agent"])
     """Agents whose header names this one, in order of their first entry."""
+    unanswered: int = 0
+    """Questions that wait for the human between two requests."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is not live, and nobody can enter it again."""
+        can_return = self.key_hash is not None or self.id.startswith(PROFILE_NAMESPACES)
+        return self.current is None and (self.finished or not can_return)
 
 
 @dataclass(eq=False)
@@ -101,8 +110,6 @@ class Activation:
     leased: bool = False
     ended: bool = False
     open_calls: int = 0
-    unanswered: int = 0
-    """Questions that wait for the human between two requests."""
     lease_end: float = NEVER
     queued_for: float = NEVER
     """The moment at which the lease queue looks at it next."""
@@ -249,9 +256,8 @@ class AgentRegistry:
                 self._journal.append(AgentEnded(activation.realm, activation.id, "closed"))
                 self._tell(activation)
             else:
-                activation.bindings.discard(binding)
+                self._journal.append(AgentUnbound(activation.realm, activation.id, binding.key))
                 self._start_lease(activation)
-        binding.living.clear()
         self._tidy(binding)
 
     def _tidy(self, binding: Binding) -> None:
@@ -434,7 +440,9 @@ class AgentRegistry:
         if activation.ended or activation.open_calls or activation.keeps:
             activation.lease_end = NEVER
         else:
-            seconds = UNANSWERED_LEASE_SECONDS if activation.unanswered else LEASE_SECONDS
+            # On a pipe its host shows the question no longer than the pipe is there.
+            waits = activation.agent.unanswered and activation.leased
+            seconds = UNANSWERED_LEASE_SECONDS if waits else LEASE_SECONDS
             self._leases.expire_at(activation, self._clock.now() + seconds)
 
     def _lapse(self) -> None:
@@ -459,6 +467,12 @@ class AgentRegistry:
                     binding = self._bound(event.realm, event.binding)
                     activation.bindings.add(binding)
                     binding.living[activation] = None
+            case AgentUnbound():
+                activation = self._agents[event.realm, event.agent_id].current
+                if activation is not None:
+                    binding = self._bound(event.realm, event.binding)
+                    activation.bindings.discard(binding)
+                    binding.living.pop(activation, None)
             case AgentExited() | AgentEnded():
                 agent = self._agents[event.realm, event.agent_id]
                 lapsed = isinstance(event, AgentEnded) and event.by == "lapsed"

@@ -15,6 +15,7 @@ from steersman.questions.requests import Provider
 from steersman.questions.service import UserQuestions
 from steersman.registry import AgentRegistry
 from steersman.steering import Steering
+from steersman.tokens import Tokens
 from steersman.turns import Turns
 
 
@@ -32,6 +33,7 @@ class Services:
     steering: Steering
     turns: Turns
     human: Human
+    tokens: Tokens
 
     def withdraw_all(self) -> None:
         """Have every call that waits end at once, because the server is going away."""
@@ -74,6 +76,7 @@ def make_services(
         steering=steering,
         turns=Turns(registry, mailboxes, mode, clock=clock, journal=journal),
         human=Human(registry, questions, steering, mode, console, journal=journal),
+        tokens=Tokens(clock=clock, journal=journal),
     )
     journal.restore()
     questions.resume()

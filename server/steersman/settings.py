@@ -84,7 +84,7 @@ class Source:
 
     def __init__(self, options: Mapping[str, str | None], environ: Mapping[str, str]) -> None:
         self._options = options
-        self._environ = environ
+        self.environ = environ
 
     def settings(self) -> Settings:
         """Read what every server process is told.
@@ -94,10 +94,10 @@ class Source:
         """
         standalone = self._flag("standalone")
         host = self.host()
-        log_level = self._choice("log-level", get_args(LogLevel))
+        log_level = self.log_level()
         return Settings(
             state_dir=self.state_dir(),
-            log_level=log_level or "info",
+            log_level=log_level,
             host=host,
             standalone=standalone,
         )
@@ -110,6 +110,10 @@ class Source:
             providers=self._providers(),
             ask_timeout=self._ask_timeout(),
         )
+
+    def log_level(self) -> LogLevel:
+        """Read the least that is logged. Raises as `settings`."""
+        return self._choice("log-level", get_args(LogLevel)) or "info"
 
     def idle(self) -> float | None:
         """After how many idle seconds a server in the background ends; none for never. Raises as `settings`."""
@@ -160,7 +164,7 @@ class Source:
         if given is not None:
             return given, f"--{option}"
         variable = variable_of(option)
-        return self._environ.get(variable), variable
+        return self.environ.get(variable), variable
 
     def _flag(self, option: str) -> bool:
         value, where = self._value(option)

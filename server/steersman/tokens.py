@@ -1,26 +1,23 @@
 """Bearer tokens: who may connect over HTTP, and as which principal.
 
-The tokens of a state directory lie in `tokens.json`, as hashes. The first one is made by itself, and its plaintext
-lies beside them in `token`, for the local user's own tools. Several processes may use one directory at once: writers
-take turns by a lock, readers see whole files only, and a running server notices what others changed.
+The journal keeps their hashes. The plaintext of one, the first, lies in a file for the local user's own tools.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
+import re
 import secrets
 import tempfile
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-
+from steersman.clock import Clock
 from steersman.credentials import new_secret, secret_hash
+from steersman.journal import Event, Journal, Restored, TokenMade, TokenRestored, TokenRevoked
 from steersman.settings import CommandError, Profile, SettingsError
 from steersman.text import is_unicode, visible
 
@@ -28,19 +25,21 @@ LOCAL_REALM: Final = "local"
 """The realm of the local user: of stdio connections, and of tokens that name no other subject."""
 
 FIRST_LABEL: Final = "local"
+FIRST_FILE: Final = "token"
+"""The file in the state directory that holds the first token."""
 MAX_NAME: Final = 64
 """How many characters a label or a subject may have."""
 
+_PLAINTEXT: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
-class StateError(CommandError):
-    """The state directory cannot be used as asked. The message names the path and what to do about it."""
+
+class TokenError(CommandError):
+    """A token, or the file of the first one, cannot be used as asked. The message says why and what to do about it."""
 
 
 @dataclass(frozen=True)
 class Token:
     """What is kept of one bearer token; the token itself is not."""
-
-    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")
 
     id: str
     label: str
@@ -48,58 +47,34 @@ class Token:
     """The realm of everything that comes with the token."""
     profile: Profile | None
     """The host profile that is on for its calls."""
-    created: str
-    """When it was made: ISO 8601, UTC, whole seconds."""
+    created_at: float
+    """Seconds since the epoch."""
     sha256: str
     """The token's hash, in hexadecimal."""
 
 
-@dataclass(frozen=True)
-class _File:
-    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")
+class Tokens:
+    """The tokens that are good: a fold of the journal, and what is done with them."""
 
-    tokens: list[Token]
-
-
-_FILE: Final = TypeAdapter(_File)
-
-_Signature = tuple[int, int, int]
-
-
-class TokenStore:
-    """The tokens of one state directory.
-
-    Args:
-        state_dir: made with mode 0700, when the first token is written, if it does not exist.
-    """
-
-    def __init__(self, state_dir: Path) -> None:
-        self._dir = state_dir
-        self._path = state_dir / "tokens.json"
-        self._first_path = state_dir / "token"
-        self._signature: _Signature | None = None
+    def __init__(self, *, clock: Clock, journal: Journal) -> None:
+        self._clock = clock
+        self._journal = journal
         self._by_hash: dict[str, Token] = {}
+        self._first_path: Path | None = None
+        journal.fold(self._apply)
 
-    def ensure_first(self) -> Path:
-        """Make sure that the local user's own tools have a token.
+    def find(self, plaintext: str) -> Token | None:
+        """The token that `plaintext` is, if it is one now.
 
-        A new one is made on the first start, and after the last one was revoked or its file was lost.
-
-        Returns:
-            The file, mode 0600, that holds it in plain text.
-
-        Raises:
-            StateError: the directory cannot be read or written.
+        One hash and one lookup, whatever is brought: how long it takes tells nothing about the tokens there are.
         """
-        if not self._first_works():
-            with self._writing() as tokens:
-                if not self._first_works():
-                    token, plaintext = _make(FIRST_LABEL, LOCAL_REALM, None, tokens)
-                    self._replace(self._first_path, plaintext + "\n")
-                    self._write([*tokens, token])
-        return self._first_path
+        return self._by_hash.get(secret_hash(plaintext))
 
-    def new(self, label: str, subject: str = LOCAL_REALM, profile: Profile | None = None) -> str:
+    def list(self) -> Sequence[Token]:
+        """All tokens, oldest first."""
+        return tuple(self._by_hash.values())
+
+    async def new(self, label: str, subject: str = LOCAL_REALM, profile: Profile | None = None) -> str:
         """Make a token.
 
         Args:
@@ -112,154 +87,91 @@ class TokenStore:
 
         Raises:
             SettingsError: a label or subject of a wrong form.
-            StateError: the directory cannot be read or written.
         """
-        _check_name("label", label)
-        _check_name("subject", subject)
-        with self._writing() as tokens:
-            token, plaintext = _make(label, subject, profile, tokens)
-            self._write([*tokens, token])
+        check_name("label", label)
+        check_name("subject", subject)
+        plaintext = new_secret()
+        await self._keep(plaintext, label, subject, profile)
         return plaintext
 
-    def list(self) -> Sequence[Token]:
-        """All tokens, oldest first. Raises `StateError` if they cannot be read."""
-        self._refresh()
-        return list(self._by_hash.values())
-
-    def revoke(self, id_or_label: str) -> Token:
+    async def revoke(self, id_or_label: str) -> Token:
         """End a token: whoever brings it from now on is turned away with 401.
 
         Returns:
             What was kept of it.
 
         Raises:
-            StateError: there is no such token, or several have that label; the directory cannot be read or written.
+            TokenError: there is no such token, or several have that label; or the first token's file stays.
         """
-        with self._writing() as tokens:
-            revoked = _pick(tokens, id_or_label, self._path)
-            self._write([token for token in tokens if token is not revoked])
-            if self._first_hash() == revoked.sha256:
-                with suppress(FileNotFoundError):
-                    self._first_path.unlink()
+        revoked = self._pick(id_or_label)
+        path = self._first_path
+        if path is not None and _hash_in(path) == revoked.sha256:
+            # Before it ends: left behind, its plaintext would be taken for a good token at the next start.
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise _unusable(path, "removed", error) from None
+        await self._journal.append(TokenRevoked(revoked.subject, revoked.id))
         return revoked
 
-    def find(self, plaintext: str) -> Token | None:
-        """The token that `plaintext` is, if it is one now.
+    async def ensure_first(self, state_dir: Path) -> Path:
+        """Make sure that the local user's own tools have a token.
 
-        One hash and one lookup, whatever is brought: how long it takes tells nothing about the tokens there are.
+        What is in the file is good from now on, also in a journal that does not know it; without a file, a new one is
+        made. Servers that do this at once for one directory get the same.
+
+        Args:
+            state_dir: is there already, and only its user can write it.
+
+        Returns:
+            The file, mode 0600, that holds it in plain text.
 
         Raises:
-            StateError: the tokens cannot be read.
+            TokenError: the file cannot be read or written.
         """
-        self._refresh()
-        return self._by_hash.get(secret_hash(plaintext))
+        path = state_dir / FIRST_FILE
+        plaintext = _read(path)
+        if plaintext is None:
+            plaintext = _place(path, new_secret())
+        if self.find(plaintext) is None:
+            await self._keep(plaintext, FIRST_LABEL, LOCAL_REALM, None)
+        self._first_path = path
+        return path
 
-    # --- reading -----------------------------------------------------------------------------------------------------
+    async def _keep(self, plaintext: str, label: str, subject: str, profile: Profile | None) -> None:
+        made_up = f"token-{secrets.token_hex(8)}"
+        made = TokenMade(subject, made_up, label, profile, self._clock.wall_time(), secret_hash(plaintext))
+        await self._journal.append(made)
 
-    def _refresh(self) -> None:
-        """Read the file again if it is not the one read last."""
-        try:
-            with self._path.open("rb") as file:
-                stat = os.fstat(file.fileno())
-                signature = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
-                if signature == self._signature:
-                    return
-                content = file.read()
-        except FileNotFoundError:
-            self._signature, self._by_hash = None, {}
-            return
-        except OSError as error:
-            raise _unusable(self._path, "read", error) from None
-        try:
-            tokens = _FILE.validate_json(content).tokens
-        except ValidationError:
-            raise StateError(
-                f"{self._path} is damaged: it is not a list of tokens as Steersman writes it. Restore it from a "
-                "backup, or delete it and make new tokens by `steersman token new`."
-            ) from None
-        self._signature = signature
-        self._by_hash = {token.sha256: token for token in tokens}
+    def _pick(self, id_or_label: str) -> Token:
+        tokens = self.list()
+        found = [token for token in tokens if token.id == id_or_label]
+        found = found or [token for token in tokens if token.label == id_or_label]
+        if not found:
+            raise TokenError(
+                f"No token has the id or label {id_or_label[: MAX_NAME + 1]!a}. `steersman token list` shows those "
+                "there are."
+            )
+        if len(found) > 1:
+            ids = ", ".join(token.id for token in found)
+            raise TokenError(f"{len(found)} tokens have the label {id_or_label!a}: name one by its id, {ids}.")
+        return found[0]
 
-    def _first_works(self) -> bool:
-        self._refresh()
-        return self._first_hash() in self._by_hash
-
-    def _first_hash(self) -> str | None:
-        try:
-            return secret_hash(self._first_path.read_text(encoding="utf-8", errors="replace").strip())
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise _unusable(self._first_path, "read", error) from None
-
-    # --- writing -----------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _writing(self) -> Generator[list[Token]]:
-        """Hold the directory's lock, and hand out the tokens there are."""
-        lock_path = self._dir / "tokens.lock"
-        try:
-            self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if self._dir.stat().st_mode & 0o022:
-                raise StateError(
-                    f"{self._dir} can be written by other users, who could put tokens of their own into it. "
-                    f"Run `chmod go-w {self._dir}`, or choose another directory by --state-dir."
+    def _apply(self, event: Event | Restored) -> None:
+        match event:
+            case TokenMade() | TokenRestored():
+                self._by_hash[event.token_hash] = Token(
+                    event.token_id, event.label, event.realm, event.profile, event.created_at, event.token_hash
                 )
-            lock = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise _unusable(self._dir, "written", error) from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            self._refresh()
-            yield list(self._by_hash.values())
-        finally:
-            os.close(lock)
-
-    def _write(self, tokens: list[Token]) -> None:
-        self._replace(self._path, _FILE.dump_json(_File(tokens), indent=1).decode() + "\n")
-
-    def _replace(self, path: Path, content: str) -> None:
-        """Put a whole new file, mode 0600, in the place of `path`: readers see the old one or the new one."""
-        try:
-            descriptor, temporary = tempfile.mkstemp(dir=self._dir, prefix=f".{path.name}-")
-            try:
-                with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(descriptor)
-                os.replace(temporary, path)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(temporary)
-                raise
-        except OSError as error:
-            raise _unusable(path, "written", error) from None
+            case TokenRevoked():
+                kept = self._by_hash.items()
+                self._by_hash = {key: token for key, token in kept if token.id != event.token_id}
+            case _:
+                pass
 
 
-def _make(label: str, subject: str, profile: Profile | None, others: Sequence[Token]) -> tuple[Token, str]:
-    plaintext = new_secret()
-    taken = {token.id for token in others}
-    made_up = f"token-{secrets.token_hex(6)}"
-    while made_up in taken:
-        made_up = f"token-{secrets.token_hex(6)}"
-    created = datetime.now(UTC).isoformat(timespec="seconds")
-    return Token(made_up, label, subject, profile, created, secret_hash(plaintext)), plaintext
-
-
-def _pick(tokens: Sequence[Token], id_or_label: str, path: Path) -> Token:
-    found = [token for token in tokens if token.id == id_or_label]
-    found = found or [token for token in tokens if token.label == id_or_label]
-    if not found:
-        raise StateError(
-            f"No token in {path} has the id or label {id_or_label!r}. `steersman token list` shows those there are."
-        )
-    if len(found) > 1:
-        ids = ", ".join(token.id for token in found)
-        raise StateError(f"{len(found)} tokens in {path} have the label {id_or_label!r}: name one by its id, {ids}.")
-    return found[0]
-
-
-def _check_name(what: str, name: str) -> None:
+def check_name(what: str, name: str) -> None:
+    """See that a label or a subject is one that people can tell from others. Raises `SettingsError`."""
     if not is_unicode(name) or not 0 < len(name) <= MAX_NAME or visible(name) != name or name.strip() != name:
         raise SettingsError(
             f"{what}: found {name[: MAX_NAME + 1]!a}; allowed are 1 to {MAX_NAME} visible characters, with no blank "
@@ -267,9 +179,52 @@ def _check_name(what: str, name: str) -> None:
         )
 
 
-def _unusable(path: Path, what: str, error: OSError) -> StateError:
+# --- the first token's file ------------------------------------------------------------------------------------------
+
+
+def _read(path: Path) -> str | None:
+    """What the file holds; none if it is not there, or holds no token."""
+    try:
+        content = path.read_text(encoding="ascii", errors="replace").strip()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unusable(path, "read", error) from None
+    return content if _PLAINTEXT.fullmatch(content) else None
+
+
+def _hash_in(path: Path) -> str | None:
+    content = _read(path)
+    return secret_hash(content) if content is not None else None
+
+
+def _place(path: Path, plaintext: str) -> str:
+    """Put a token where none is, whole at any moment, mode 0600. Returns the one that is there then."""
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        try:
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                file.write(plaintext + "\n")
+                file.flush()
+                os.fsync(descriptor)
+            with suppress(FileExistsError):
+                os.link(temporary, path)
+                return plaintext
+            # Another server was faster, or what lies there is no token.
+            found = _read(path)
+            if found is None:
+                os.replace(temporary, path)
+            return found or plaintext
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+    except OSError as error:
+        raise _unusable(path, "written", error) from None
+
+
+def _unusable(path: Path, what: str, error: OSError) -> TokenError:
     why = error.strerror or type(error).__name__
-    return StateError(
+    return TokenError(
         f"{path} cannot be {what}: {why}. Give the user who runs Steersman that right, or choose another directory "
         "by --state-dir."
     )

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import socket
 import sys
-import tempfile
-from pathlib import Path
 from typing import Any, Final
 
 import anyio
@@ -35,7 +33,6 @@ from steersman.providers.elicitation import ElicitationProvider
 from steersman.server import make_server, stream_lifespan
 from steersman.services import make_services
 from steersman.serving.http import make_app
-from steersman.tokens import TokenStore
 
 HOST: Final = "127.0.0.1"
 TOOL: Final = "ask_user_question"
@@ -65,12 +62,11 @@ def _bare() -> Server[Any]:
     )
 
 
-def _app(kind: str, port: int, with_token: bool) -> tuple[Starlette, str]:
+async def _app(kind: str, port: int, with_token: bool) -> tuple[Starlette, str]:
     if kind == "steersman":
         services = make_services([ElicitationProvider()])
-        tokens = TokenStore(Path(tempfile.mkdtemp())) if with_token else None
-        token = tokens.new("bench") if tokens is not None else ""
-        return make_app(services, tokens=tokens, host=HOST, port=port), token
+        token = await services.tokens.new("bench") if with_token else ""
+        return make_app(services, host=HOST, port=port, no_auth=not with_token), token
     auth = AuthSettings(issuer_url=AnyHttpUrl("http://localhost"), resource_server_url=None) if with_token else None
     verifier = _OneToken() if with_token else None
     app = _bare().streamable_http_app(streamable_http_path="/mcp", host=HOST, auth=auth, token_verifier=verifier)
@@ -82,7 +78,7 @@ async def _serve_http(kind: str, with_token: bool) -> None:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind((HOST, 0))
     port = listener.getsockname()[1]
-    app, token = _app(kind, port, with_token)
+    app, token = await _app(kind, port, with_token)
     config = uvicorn.Config(app, http="h11", ws="none", log_config=None, access_log=False, server_header=False)
     sys.stdout.write(f"{port} {token}\n")
     sys.stdout.flush()

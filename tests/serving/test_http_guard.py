@@ -7,7 +7,6 @@ import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import anyio
@@ -23,7 +22,6 @@ from steersman.questions.requests import AskRequest, Card, HandleMaker, Reply
 from steersman.questions.types import Answer, Via
 from steersman.services import Services, make_services
 from steersman.serving.http import ServingError, make_app
-from steersman.tokens import TokenStore
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -86,7 +84,6 @@ class Site:
 
     services: Services
     human: SlowHuman
-    tokens: TokenStore
     token: str
     port: int
 
@@ -114,14 +111,13 @@ class _Uvicorn(uvicorn.Server):
 
 
 @asynccontextmanager
-async def site(state_dir: Path, **options: Any) -> AsyncGenerator[Site]:
+async def site(**options: Any) -> AsyncGenerator[Site]:
     human = SlowHuman()
     services = make_services([human])
-    tokens = TokenStore(state_dir)
-    token = tokens.new("test")
+    token = await services.tokens.new("test")
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    app = make_app(services, tokens=tokens, host="127.0.0.1", port=port, **options)
+    app = make_app(services, host="127.0.0.1", port=port, **options)
 
     async def watched(scope: Scope, receive: Receive, send: Send) -> None:
         await app(scope, receive, send)
@@ -136,7 +132,7 @@ async def site(state_dir: Path, **options: Any) -> AsyncGenerator[Site]:
 
             group.start_soon(serve)
             await server.listening.wait()
-            yield Site(services, human, tokens, token, port)
+            yield Site(services, human, token, port)
             human.answer_all()
             app.state.exchanges.end_streams()
             server.should_exit = True
@@ -206,8 +202,8 @@ async def send_raw(place: Site, body: Mapping[str, Any], headers: Mapping[str, s
 
 
 @requirement("serving:guard")
-async def test_a_legacy_client_that_drops_its_call_withdraws_the_question(tmp_path: Path) -> None:
-    async with site(tmp_path) as place, plain_client(place) as client:
+async def test_a_legacy_client_that_drops_its_call_withdraws_the_question() -> None:
+    async with site() as place, plain_client(place) as client:
         session = await open_session(place, client)
         stream = await send_raw(place, ask(1), {"Mcp-Session-Id": session})
         with anyio.fail_after(SECONDS):
@@ -218,8 +214,8 @@ async def test_a_legacy_client_that_drops_its_call_withdraws_the_question(tmp_pa
 
 
 @requirement("serving:guard")
-async def test_a_modern_client_that_drops_its_call_withdraws_the_question(tmp_path: Path) -> None:
-    async with site(tmp_path) as place:
+async def test_a_modern_client_that_drops_its_call_withdraws_the_question() -> None:
+    async with site() as place:
         stream = await send_raw(place, modern_ask(1), MODERN_HEADERS)
         with anyio.fail_after(SECONDS):
             await place.human.until(lambda: place.human.asked == 1)
@@ -229,8 +225,8 @@ async def test_a_modern_client_that_drops_its_call_withdraws_the_question(tmp_pa
 
 
 @requirement("serving:guard")
-async def test_a_dropped_call_leaves_the_other_call_of_its_session_open(tmp_path: Path) -> None:
-    async with site(tmp_path) as place, plain_client(place) as client:
+async def test_a_dropped_call_leaves_the_other_call_of_its_session_open() -> None:
+    async with site() as place, plain_client(place) as client:
         session = await open_session(place, client)
         with anyio.fail_after(SECONDS):
             async with in_background() as group:
@@ -247,8 +243,8 @@ async def test_a_dropped_call_leaves_the_other_call_of_its_session_open(tmp_path
 
 
 @requirement("serving:guard")
-async def test_the_id_of_a_dropped_call_is_not_taken_again(tmp_path: Path) -> None:
-    async with site(tmp_path) as place, plain_client(place) as client:
+async def test_the_id_of_a_dropped_call_is_not_taken_again() -> None:
+    async with site() as place, plain_client(place) as client:
         session = await open_session(place, client)
         stream = await send_raw(place, ask(1), {"Mcp-Session-Id": session})
         with anyio.fail_after(SECONDS):
@@ -265,10 +261,8 @@ async def test_the_id_of_a_dropped_call_is_not_taken_again(tmp_path: Path) -> No
 
 @requirement("serving:guard")
 @pytest.mark.parametrize("twin", [7, "7"], ids=["same", "same as text"])
-async def test_a_second_request_under_an_open_id_is_refused_and_the_first_goes_on(
-    tmp_path: Path, twin: int | str
-) -> None:
-    async with site(tmp_path) as place, plain_client(place) as client:
+async def test_a_second_request_under_an_open_id_is_refused_and_the_first_goes_on(twin: int | str) -> None:
+    async with site() as place, plain_client(place) as client:
         session = await open_session(place, client)
         with anyio.fail_after(SECONDS):
             async with in_background() as group:
@@ -286,8 +280,8 @@ async def test_a_second_request_under_an_open_id_is_refused_and_the_first_goes_o
 
 
 @requirement("serving:guard")
-async def test_an_id_is_free_again_once_it_was_answered(tmp_path: Path) -> None:
-    async with site(tmp_path) as place, plain_client(place) as client:
+async def test_an_id_is_free_again_once_it_was_answered() -> None:
+    async with site() as place, plain_client(place) as client:
         session = await open_session(place, client)
         place.human.answer_all()
         for _ in range(2):
@@ -296,8 +290,8 @@ async def test_an_id_is_free_again_once_it_was_answered(tmp_path: Path) -> None:
 
 
 @requirement("serving:guard")
-async def test_two_sessions_may_use_one_id_at_a_time(tmp_path: Path) -> None:
-    async with site(tmp_path) as place, plain_client(place) as client:
+async def test_two_sessions_may_use_one_id_at_a_time() -> None:
+    async with site() as place, plain_client(place) as client:
         sessions = [await open_session(place, client), await open_session(place, client)]
         with anyio.fail_after(SECONDS):
             async with in_background() as group:
@@ -310,8 +304,8 @@ async def test_two_sessions_may_use_one_id_at_a_time(tmp_path: Path) -> None:
 
 
 @requirement("serving:guard")
-async def test_modern_requests_may_share_an_id(tmp_path: Path) -> None:
-    async with site(tmp_path) as place, plain_client(place) as client:
+async def test_modern_requests_may_share_an_id() -> None:
+    async with site() as place, plain_client(place) as client:
         headers = {**MODERN_HEADERS, "Mcp-Session-Id": "not a session"}
         with anyio.fail_after(SECONDS):
             async with in_background() as group:
@@ -323,8 +317,8 @@ async def test_modern_requests_may_share_an_id(tmp_path: Path) -> None:
 
 @requirement("serving:guard")
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"text"', b'{"id": {}, "method": 1}', b"\xff"])
-async def test_what_is_no_request_gets_an_orderly_answer(tmp_path: Path, body: bytes) -> None:
-    async with site(tmp_path) as place, plain_client(place) as client:
+async def test_what_is_no_request_gets_an_orderly_answer(body: bytes) -> None:
+    async with site() as place, plain_client(place) as client:
         session = await open_session(place, client)
         response = await client.post(place.url, content=body, headers={"Mcp-Session-Id": session})
         assert response.status_code == 400
@@ -333,8 +327,8 @@ async def test_what_is_no_request_gets_an_orderly_answer(tmp_path: Path, body: b
 
 
 @requirement("serving:guard")
-async def test_a_body_over_four_mebibytes_is_refused(tmp_path: Path) -> None:
-    async with site(tmp_path) as place, plain_client(place) as client:
+async def test_a_body_over_four_mebibytes_is_refused() -> None:
+    async with site() as place, plain_client(place) as client:
         session = await open_session(place, client)
         body = json.dumps(request("tools/list", 1, {"cursor": "x" * (4 * 1024 * 1024)})).encode()
         response = await client.post(place.url, content=body, headers={"Mcp-Session-Id": session})
@@ -353,9 +347,9 @@ async def test_a_body_over_four_mebibytes_is_refused(tmp_path: Path) -> None:
 
 @requirement("serving:guard")
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_client_with_a_token_is_served_in_both_eras(tmp_path: Path, mode: str) -> None:
+async def test_a_client_with_a_token_is_served_in_both_eras(mode: str) -> None:
     async with (
-        site(tmp_path) as place,
+        site() as place,
         httpx2.AsyncClient(headers={"Authorization": f"Bearer {place.token}"}) as http,
         Client(streamable_http_client(place.url, http_client=http), mode=mode, cache=None) as client,
     ):
@@ -367,38 +361,31 @@ async def test_a_client_with_a_token_is_served_in_both_eras(tmp_path: Path, mode
 
 
 @requirement("serving:guard")
-async def test_a_request_without_a_token_or_with_a_wrong_one_is_401(tmp_path: Path) -> None:
-    async with site(tmp_path) as place, plain_client(place) as client:
+async def test_a_request_without_a_token_or_with_a_wrong_one_is_401() -> None:
+    async with site() as place, plain_client(place) as client:
         for value in ("", "Bearer", "Bearer wrong", f"Basic {place.token}"):
             response = await client.post(place.url, json=request("tools/list", 1), headers={"Authorization": value})
             assert response.status_code == 401
 
 
 @requirement("serving:guard")
-async def test_a_token_works_from_the_moment_it_is_made_until_it_is_revoked(tmp_path: Path) -> None:
-    async with site(tmp_path) as place, plain_client(place) as client:
-        elsewhere = TokenStore(tmp_path)
-        headers = {"Authorization": f"Bearer {elsewhere.new('later')}", **MODERN_HEADERS}
+async def test_a_token_works_from_the_moment_it_is_made_until_it_is_revoked() -> None:
+    async with site() as place, plain_client(place) as client:
+        tokens = place.services.tokens
+        headers = {"Authorization": f"Bearer {await tokens.new('later')}", **MODERN_HEADERS}
         place.human.answer_all()
         assert (await client.post(place.url, json=modern_ask(1), headers=headers)).status_code == 200
-        elsewhere.revoke("later")
+        await tokens.revoke("later")
         assert (await client.post(place.url, json=modern_ask(2), headers=headers)).status_code == 401
 
 
 @requirement("serving:guard")
-async def test_nobody_is_let_in_by_a_damaged_token_file(tmp_path: Path) -> None:
-    async with site(tmp_path) as place, plain_client(place) as client:
-        (tmp_path / "tokens.json").write_text("{")
-        response = await client.post(place.url, json=modern_ask(1), headers=MODERN_HEADERS)
-        assert response.status_code == 401
-
-
-@requirement("serving:guard")
-async def test_two_tokens_are_two_agents_and_two_subjects_two_realms(tmp_path: Path) -> None:
-    async with site(tmp_path) as place, plain_client(place) as client:
+async def test_two_tokens_are_two_agents_and_two_subjects_two_realms() -> None:
+    async with site() as place, plain_client(place) as client:
         with anyio.fail_after(SECONDS):
             async with in_background() as group:
-                for token in (place.token, place.tokens.new("other"), place.tokens.new("guest", subject="guest")):
+                tokens = place.services.tokens
+                for token in (place.token, await tokens.new("other"), await tokens.new("guest", "guest")):
                     headers = {"Authorization": f"Bearer {token}", **MODERN_HEADERS}
                     Later(group, client.post, place.url, json=modern_ask(1), headers=headers)
                 await place.human.until(lambda: place.human.asked == 3)
@@ -408,8 +395,8 @@ async def test_two_tokens_are_two_agents_and_two_subjects_two_realms(tmp_path: P
 
 
 @requirement("serving:guard")
-async def test_a_foreign_host_or_origin_is_refused(tmp_path: Path) -> None:
-    async with site(tmp_path, allow_hosts=["steersman.example"]) as place, plain_client(place) as client:
+async def test_a_foreign_host_or_origin_is_refused() -> None:
+    async with site(allow_hosts=["steersman.example"]) as place, plain_client(place) as client:
         for headers, status in [
             ({"Host": "attacker.example"}, 421),
             ({"Host": f"attacker.example:{place.port}"}, 421),
@@ -426,19 +413,19 @@ async def test_a_foreign_host_or_origin_is_refused(tmp_path: Path) -> None:
 
 @requirement("serving:guard")
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
-async def test_all_addresses_need_the_names_that_clients_use(tmp_path: Path, host: str) -> None:
+async def test_all_addresses_need_the_names_that_clients_use(host: str) -> None:
     with pytest.raises(ServingError, match="--allow-host"):
-        make_app(make_services([]), tokens=TokenStore(tmp_path), host=host, port=1)
-    make_app(make_services([]), tokens=TokenStore(tmp_path), host=host, port=1, allow_hosts=["box"])
+        make_app(make_services([]), host=host, port=1)
+    make_app(make_services([]), host=host, port=1, allow_hosts=["box"])
 
 
 @requirement("serving:guard")
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "box", ""])
 async def test_without_tokens_only_this_machine_may_connect(host: str) -> None:
     with pytest.raises(ServingError, match="loopback"):
-        make_app(make_services([]), tokens=None, host=host, port=1, allow_hosts=["box"])
+        make_app(make_services([]), no_auth=True, host=host, port=1, allow_hosts=["box"])
     for loopback in ("127.0.0.1", "localhost", "::1"):
-        make_app(make_services([]), tokens=None, host=loopback, port=1)
+        make_app(make_services([]), no_auth=True, host=loopback, port=1)
 
 
 # --- waiting --------------------------------------------------------------------------------------------------------

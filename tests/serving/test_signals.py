@@ -56,9 +56,7 @@ async def process(tmp_path: Path, *arguments: str, **options: Any) -> AsyncGener
     command = [sys.executable, "-m", "steersman", *arguments, "--state-dir", str(tmp_path / "state")]
     pipe = subprocess.PIPE
     # Popen, because the transport below needs real files; starting it is quick.
-    with subprocess.Popen(  # noqa: ASYNC220
-        command, stdin=pipe, stdout=pipe, stderr=pipe, encoding="utf-8", **options
-    ) as started:
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, encoding="utf-8", **options) as started:
         try:
             with anyio.fail_after(4 * SECONDS):
                 yield started

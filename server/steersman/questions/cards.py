@@ -15,7 +15,7 @@ from steersman.clock import Clock
 from steersman.credentials import new_secret, secret_hash
 from steersman.errors import SteersmanError, ToolError, UserQuestionError
 from steersman.questions.requests import Answered, AskRequest, Card, Provider, Resumption
-from steersman.registry import Activation
+from steersman.registry import Activation, Agent
 
 KEPT_CARDS: Final = 1024
 """How many suspended and settled cards of one agent are remembered, the newest."""
@@ -38,7 +38,7 @@ class Entry:
     suspended_by: Provider | None = None
     handles: list[str] = field(default_factory=list[str])
     key: str | None = None
-    waiting: Activation | None = None
+    waiting: Agent | None = None
     """Whose lease the suspended card extends."""
     leader: AskRequest | None = None
     """The call that has the card before the human right now; others that ask the same wait for it."""
@@ -161,8 +161,8 @@ class CardStore:
     def await_host(self, entry: Entry, activation: Activation | None) -> None:
         """Have a card that its host shows extend the lease of its asker."""
         if entry.waiting is None and activation is not None:
-            entry.waiting = activation
-            activation.unanswered += 1
+            entry.waiting = activation.agent
+            entry.waiting.unanswered += 1
 
     def settle(self, entry: Entry, outcome: Answered | SteersmanError) -> None:
         """Keep what became of the card, and nothing else of it: the same call gets it again."""

@@ -82,9 +82,13 @@ class UserQuestions:
         return [card for card in waiting if card.request.agent is not None and card.request.agent.realm == realm]
 
     def newest_open(self) -> float | None:
-        """When the newest card that is waited for, of any realm, was shown: seconds since the epoch."""
+        """When the newest card that a live agent waits for, in any realm, was shown: seconds since the epoch."""
         cards = (entry.card for entry in self._cards.open_cards())
-        return max((card.shown_since for card in cards if card.state == "open"), default=None)
+        return max((card.shown_since for card in cards if card.state == "open" and self._waits(card)), default=None)
+
+    def _waits(self, card: Card) -> bool:
+        asker = card.request.agent
+        return asker is None or (self._registry is not None and self._registry.is_live(asker))
 
     def changed(self) -> anyio.Event:
         """What is set when a card comes, goes or changes next."""
@@ -211,20 +215,25 @@ class UserQuestions:
         return check_answers(card.request.questions, reply)
 
     async def settle(self, card: Card, reply: tuple[Answer, ...] | UserQuestionError) -> bool:
-        """Take the human's answer, or refusal, to a card that is waited for.
+        """Take the human's answer to a card that a live agent waits for, or a refusal of one that is open.
 
         Returns:
             Whether it was the first: what came before it stands.
         """
         entry = self._cards.by_card(*_place(card.request, card.id))
-        asker = entry.card.request.agent.agent.current if entry and entry.card.request.agent else None
-        if entry is None or entry.card.state != "open" or asker is None or asker.owner_id is not None:
+        if entry is None or entry.card.state != "open":
             return False
+        # A card that its host shows is its agent's: the agent may have been entered again since.
+        asker = entry.request.agent.agent.current if entry.request.agent is not None else None
         if isinstance(reply, UserQuestionError):
+            # Also if the agent is not live: whoever comes back for the answer finds this.
             self._refuse(entry, reply)
+        elif asker is None or asker.owner_id is not None:
+            return False
         else:
-            # A card that its host shows is its agent's: the agent may have been entered again since.
             self._accept(entry, replace(entry.request, agent=asker), reply, "console")
+        if asker is not None and self._registry is not None:
+            self._registry.renew(asker)
         if entry.leader is not None:
             entry.scope.cancel()
         await self._journal.append()
@@ -384,8 +393,14 @@ class UserQuestions:
 
     def _agent_ended(self, activation: Activation) -> None:
         for entry in self._cards.open_of(activation.realm, activation.id):
-            if entry.leader is not None and entry.leader.agent is activation:
-                entry.scope.cancel()
+            if entry.leader is not None:
+                if entry.leader.agent is activation:
+                    entry.scope.cancel()
+            elif activation.agent.is_over and entry.card.state == "open":
+                # Its host shows it, and nobody can come back with the answer.
+                self._journal.append(QuestionClosed(*_names(entry), "ASK_ABORTED"))
+                self._cards.drop(entry)
+                self._ring()
             entry.wake()
 
 

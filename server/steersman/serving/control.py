@@ -6,6 +6,7 @@ A request is `{"id", "method", "params"}`, its answer `{"id", "result"}` or `{"i
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 import anyio
@@ -20,8 +21,8 @@ from steersman.json_values import is_object
 from steersman.services import Services
 from steersman.serving.connections import GONE, SocketLines, Startup
 from steersman.serving.wire import read_control
-from steersman.settings import CommandError
-from steersman.tokens import LOCAL_REALM
+from steersman.settings import CommandError, Profile, SettingsError
+from steersman.tokens import LOCAL_REALM, Token, TokenError
 from steersman.tool_calls import internal_error
 
 
@@ -31,7 +32,7 @@ class Controlled(Protocol):
     startup: Startup
 
     async def status(self) -> Mapping[str, Any]:
-        """`{pid, version, socket, url, log, started_at, connections, agents, waiting}`."""
+        """`{pid, version, socket, url, log, started_at, pipes, agents, waiting}`."""
         ...
 
     def stop(self) -> None: ...
@@ -52,6 +53,17 @@ class HistoryParams(HumanParams):
 
 class ForgetParams(HumanParams):
     older_than: float = Field(ge=0, strict=False)
+
+
+class NewTokenParams(HumanParams):
+    label: str
+    subject: str = LOCAL_REALM
+    profile: Profile | None = None
+
+
+class TokenParams(HumanParams):
+    token: str
+    """Its id or label."""
 
 
 async def _status(server: Controlled, raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -75,11 +87,42 @@ async def _forget(server: Controlled, raw: Mapping[str, Any]) -> Mapping[str, An
     return {}
 
 
+async def _new_token(server: Controlled, raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    params = NewTokenParams.model_validate(raw)
+    services = await server.startup.services()
+    return {"token": await services.tokens.new(params.label, params.subject, params.profile)}
+
+
+async def _list_tokens(server: Controlled, raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    NoParams.model_validate(raw)
+    services = await server.startup.services()
+    return {"tokens": [_show_token(token) for token in services.tokens.list()]}
+
+
+async def _revoke_token(server: Controlled, raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    params = TokenParams.model_validate(raw)
+    services = await server.startup.services()
+    return _show_token(await services.tokens.revoke(params.token))
+
+
+def _show_token(token: Token) -> Mapping[str, Any]:
+    return {
+        "id": token.id,
+        "label": token.label,
+        "subject": token.subject,
+        "profile": token.profile,
+        "created_at": datetime.fromtimestamp(token.created_at, UTC).isoformat(timespec="seconds"),
+    }
+
+
 _METHODS: Final[Mapping[str, Callable[[Controlled, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]]] = {
     "status": _status,
     "stop": _stop,
     "history": _history,
     "forget": _forget,
+    "new_token": _new_token,
+    "list_tokens": _list_tokens,
+    "revoke_token": _revoke_token,
 }
 
 
@@ -117,6 +160,10 @@ class ControlConnection:
             answer = _error(error.code, str(error))
         except SteersmanError as error:
             answer = _error(error.code, error_message(error))
+        except SettingsError as error:
+            answer = _error("INVALID_PARAMS", str(error))
+        except TokenError as error:
+            answer = _error("INVALID", str(error))
         except CommandError as error:
             answer = _error("SERVER_UNAVAILABLE", str(error))
         except Exception as fault:  # noqa: BLE001 - whatever it is, the tool is told and the server serves on

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import logging
 import socket
 import sys
 from collections.abc import AsyncGenerator, Generator, Sequence
@@ -30,9 +29,7 @@ from steersman.services import Services
 from steersman.serving.exchanges import Exchanges
 from steersman.serving.signals import end_on_signal
 from steersman.settings import DEFAULT_HOST_SETTINGS, CommandError, HostSettings, is_loopback
-from steersman.tokens import LOCAL_REALM, StateError, TokenStore
-
-logger = logging.getLogger(__name__)
+from steersman.tokens import LOCAL_REALM
 
 PATH: Final = "/mcp"
 CLOSING_SECONDS: Final = 1
@@ -48,31 +45,31 @@ class ServingError(CommandError):
 def make_app(
     services: Services,
     *,
-    tokens: TokenStore | None,
     host: str,
     port: int,
+    no_auth: bool = False,
     allow_hosts: Sequence[str] = (),
     defaults: HostSettings | None = None,
 ) -> Starlette:
     """The ASGI application that serves MCP at `/mcp`.
 
     Args:
-        services: what stands behind the tools.
-        tokens: who may connect; None lets everybody in, as the local user.
+        services: what stands behind the tools; their tokens may connect.
         host: the address it will listen on.
         port: the port it will listen on; 0 if not known yet.
+        no_auth: let everybody in, as the local user.
         allow_hosts: other names, with or without a port, that clients may call it by.
-        defaults: what holds for hosts; the profile only without tokens, each of which has its own.
+        defaults: what holds for hosts; the profile only with `no_auth`, because each token has its own.
 
     Raises:
         ServingError: `host` stands for every address of the machine, whose names nobody knows, and `allow_hosts` is
             empty; or everybody would be let in from other machines.
     """
-    if tokens is None and not is_loopback(host):
+    if no_auth and not is_loopback(host):
         raise ServingError(
             f"Without tokens only this machine may connect: found host {host!a}, allowed is a loopback one."
         )
-    bindings = _Bindings(services, tokens, defaults or DEFAULT_HOST_SETTINGS)
+    bindings = _Bindings(services, no_auth, defaults or DEFAULT_HOST_SETTINGS)
 
     @asynccontextmanager
     async def lifespan(_: Server[Bindings]) -> AsyncGenerator[Bindings]:
@@ -84,8 +81,8 @@ def make_app(
         host=host,
         transport_security=_transport_security(host, port, allow_hosts),
         # The issuer is never shown: tokens are made by `steersman token new`, not by OAuth.
-        auth=AuthSettings(issuer_url=AnyHttpUrl("http://localhost"), resource_server_url=None) if tokens else None,
-        token_verifier=bindings if tokens else None,
+        auth=AuthSettings(issuer_url=AnyHttpUrl("http://localhost"), resource_server_url=None) if not no_auth else None,
+        token_verifier=bindings if not no_auth else None,
     )
     manager = server.session_manager
     exchanges = Exchanges(manager.asgi_app)
@@ -157,24 +154,14 @@ async def serve_http(server: HttpServer, services: Services) -> None:
 class _Bindings(TokenVerifier):
     """What requests come over: one binding for each token, or one for everybody where no token is asked for."""
 
-    def __init__(self, services: Services, tokens: TokenStore | None, defaults: HostSettings) -> None:
+    def __init__(self, services: Services, no_auth: bool, defaults: HostSettings) -> None:
         self._services = services
-        self._tokens = tokens
+        self._no_auth = no_auth
         self._defaults = defaults
         self._by_token: dict[str, Binding] = {}
-        self._reported: str | None = None
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        assert self._tokens is not None
-        try:
-            found = self._tokens.find(token)
-        except StateError as error:
-            # Nobody is let in by a file that cannot be read. Said once, not for each request.
-            if self._reported != str(error):
-                logger.error("tokens cannot be read", extra={"reason": str(error)})
-                self._reported = str(error)
-            return None
-        self._reported = None
+        found = self._services.tokens.find(token)
         if found is None:
             return None
         if found.id not in self._by_token:
@@ -183,7 +170,7 @@ class _Bindings(TokenVerifier):
         return AccessToken(token=token, client_id=found.id, scopes=[], subject=found.subject)
 
     async def of(self, ctx: Context) -> tuple[Services, Binding]:
-        if self._tokens is None:
+        if self._no_auth:
             if "" not in self._by_token:
                 self._by_token[""] = self._connect(LOCAL_REALM, "", "the local user's agent", self._defaults)
             return self._services, self._by_token[""]

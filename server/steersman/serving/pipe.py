@@ -21,7 +21,7 @@ from typing import Final
 from steersman import __version__
 from steersman.serving.joining import Joined, JoiningError, Wait, join
 from steersman.serving.open_calls import HostLine, OpenCalls, ServerRequests, failed, read_host_line
-from steersman.serving.starting import Start, server_command, start_in_background
+from steersman.serving.starting import Start, starter
 from steersman.serving.state_files import StateFiles
 from steersman.serving.wire import (
     READ_BYTES,
@@ -466,11 +466,8 @@ def run_pipe(options: Mapping[str, str | None], environ: Mapping[str, str], *, v
     """
     source = Source(options, environ)
     settings = source.settings()
-    source.http_settings()
-    source.idle()
     files = StateFiles(settings.state_dir)
-    passed_on = source.passed_on("log-level", "host", "port", "allow-host", "idle")
-    command = server_command({"state-dir": str(settings.state_dir), **passed_on})
+    start = starter(files, source)
     if sys.stdin.isatty():
         _say("Steersman speaks MCP on stdin and stdout, for a host to start. See `steersman --help`.")
     awake, waker = socket.socketpair()
@@ -484,7 +481,7 @@ def run_pipe(options: Mapping[str, str | None], environ: Mapping[str, str], *, v
         1,
         files,
         settings.host,
-        start=lambda: start_in_background(files, command, environ),
+        start=start,
         version=version,
         say=_say,
         wakeup=awake.fileno(),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from steersman.serving.shared import ServerOptions
 
-TURN_SECONDS: Final = 20.0
+TURN_SECONDS: Final = 10.0
 TURN_EVERY: Final = 0.02
 """How long, and how often, a server that finds the lock held looks whether its holder listens, or is gone."""
 

@@ -89,6 +89,7 @@ class SharedServer:
         self._services: Services | None = None
         self._http: HttpServer | None = None
         self._connections: dict[anyio.CancelScope, SocketLines] = {}
+        self._pipes = 0
         self._open = 0
         """How many connections and HTTP requests are open."""
         self._quiet_since = self._clock.now()
@@ -161,14 +162,14 @@ class SharedServer:
             journal = self._journal
             services = make_services([ElicitationProvider()], clock=self._clock, journal=journal)
             self._services = services
+            http = self._http = await self._make_http(services)
+            self._files.describe(self._describe())
             self.startup.give(services)
-            http = self._http = self._make_http(services)
             async with anyio.create_task_group() as watching:
                 watching.start_soon(self._end_when_idle, services)
                 watching.start_soon(self._end_when_replaced, services)
                 async with anyio.create_task_group() as serving:
                     await serving.start(http.serve)
-                    self._files.describe(self._describe())
                     self._say(f"Steersman listens on {http.url}")
                     try:
                         await self._end.wait()
@@ -181,17 +182,15 @@ class SharedServer:
                             await self._part(accepting)
                 watching.cancel_scope.cancel()
 
-    def _make_http(self, services: Services) -> HttpServer:
+    async def _make_http(self, services: Services) -> HttpServer:
         from steersman.serving.http import HttpServer, ServingError, make_app
-        from steersman.tokens import TokenStore
 
         told = self._options.http
-        tokens = None if self._options.no_auth else TokenStore(self._files.directory)
         app = make_app(
             services,
-            tokens=tokens,
             host=told.host,
             port=told.port,
+            no_auth=self._options.no_auth,
             allow_hosts=told.allow_hosts,
             defaults=self._options.host,
         )
@@ -202,8 +201,9 @@ class SharedServer:
             if not self._options.any_port:
                 raise
             server = HttpServer(app, host=told.host, port=0)
-        if tokens is not None:
-            self._say(f"The bearer token for this machine's own tools is in {tokens.ensure_first()}")
+        if not self._options.no_auth:
+            path = await services.tokens.ensure_first(self._files.directory)
+            self._say(f"The bearer token for this machine's own tools is in {path}")
         return server
 
     async def _end_when_idle(self, services: Services) -> None:
@@ -220,7 +220,8 @@ class SharedServer:
                 if waits <= 0:
                     self.end("It was idle.")
                     return
-                await wait_for(answered, self._clock, self._clock.now() + waits)
+                # Whoever asked may be gone by then without a word.
+                await wait_for(answered, self._clock, self._clock.now() + min(waits, max(idle, 1.0)))
 
     async def _end_when_replaced(self, services: Services) -> None:
         while not self._successor:
@@ -278,7 +279,11 @@ class SharedServer:
                 await lines.send_control({"error": f"The server, version {self._version}, refuses: {error}"})
                 return
             await lines.send_control({"pid": os.getpid(), "version": self._version})
-            await connection.serve()
+            self._pipes += (pipes := int(isinstance(connection, PipeConnection)))
+            try:
+                await connection.serve()
+            finally:
+                self._pipes -= pipes
 
     def _connection(self, hello: Mapping[str, object], lines: SocketLines) -> PipeConnection | ControlConnection:
         match hello.get("role"), hello.get("key"):
@@ -310,7 +315,7 @@ class SharedServer:
         return {
             **self._describe(),
             "log": str(self._files.log),
-            "connections": len(self._connections) - 1,
+            "pipes": self._pipes,
             "agents": sum(agent.current is not None for agent in agents),
             "waiting": len(services.human.waiting(LOCAL_REALM)),
         }

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NoReturn
 
 from steersman.serving.state_files import StateFiles, unusable
+from steersman.settings import Source
 
 START_SECONDS: Final = 30.0
 """How long a server may take until it listens, and until it answers."""
@@ -47,6 +48,21 @@ def server_command(options: Mapping[str, str]) -> list[str]:
     """The command that serves in the background, with options by their names."""
     given = [f"--{name}={value}" for name, value in options.items()]
     return [sys.executable, "-P", "-m", "steersman", "serve", "--background", *given]
+
+
+def starter(files: StateFiles, source: Source) -> Start:
+    """What starts the server of a state directory, told what is to be told to it.
+
+    Raises:
+        SettingsError: for the first of these options that has a wrong form.
+    """
+    # Refused here, where somebody reads it.
+    source.http_settings()
+    source.idle()
+    source.log_level()
+    passed_on = source.passed_on("log-level", "host", "port", "allow-host", "idle")
+    command = server_command({"state-dir": str(files.directory), **passed_on})
+    return lambda: start_in_background(files, command, source.environ)
 
 
 def start_in_background(files: StateFiles, command: Sequence[str], environ: Mapping[str, str]) -> int:

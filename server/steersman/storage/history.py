@@ -128,7 +128,7 @@ class _Beside:
                     **_some(activation, {"entered_by": "by"}, "owner_id", "entered_by", "binding"),
                     **_some(session, {}, "label", "mode"),
                 }
-            case "AgentBound":
+            case "AgentBound" | "AgentUnbound":
                 return _some(self._bindings.get(position), {}, "binding")
             case "TokenMade" | "TokenRevoked":
                 return _some(self._tokens.get(body["token_id"]), {}, "label", "profile")

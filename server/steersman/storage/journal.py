@@ -19,7 +19,7 @@ from steersman.journal import Event, Journal, Restored
 from steersman.storage import history
 from steersman.storage.failures import StorageError, explain
 from steersman.storage.history import HistoryEntry
-from steersman.storage.opening import check, make_engine, migrate, prepare_file
+from steersman.storage.opening import check, make_engine, migrate, prepare_file, write_ahead
 from steersman.storage.reading import read_facts, read_newest_position, read_sessions
 from steersman.storage.writing import Timed, write_batch
 
@@ -295,6 +295,7 @@ def load_journal(state_dir: Path, clock: Clock) -> SqlJournal:
             with connection.begin():
                 check(connection, path, ended_cleanly=ended_cleanly)
                 migrate(connection, path)
+            write_ahead(connection)
             with connection.begin():
                 return SqlJournal(engine, connection, path, clock)
         except BaseException:

@@ -22,9 +22,6 @@ CHECKED_BYTES: Final = 32 * 1024 * 1024
 _PRAGMAS: Final = (
     # One writer: nobody else can open the file while it is held, and no shared memory is needed.
     "locking_mode = EXCLUSIVE",
-    # Takes effect in a new file only: what is forgotten is given back to the disk.
-    "auto_vacuum = INCREMENTAL",
-    "journal_mode = WAL",
     "synchronous = FULL",
     "foreign_keys = OFF",
     "secure_delete = ON",
@@ -58,11 +55,14 @@ def prepare_file(state_dir: Path) -> Path:
 
 
 def make_engine(path: Path) -> Engine:
-    """An engine with one connection, which any one thread at a time may use."""
+    """An engine with one connection, which any one thread at a time may use. It changes no file that is there."""
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False)
         try:
+            if not path.stat().st_size:
+                # What is forgotten is given back to the disk.
+                connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             for pragma in _PRAGMAS:
                 connection.execute(f"PRAGMA {pragma}")
         except BaseException:
@@ -117,6 +117,13 @@ def migrate(connection: Connection, path: Path) -> None:
         except CommandError:
             raise newer(path, revision) from None
     command.upgrade(config, HEAD)
+
+
+def write_ahead(connection: Connection) -> None:
+    """Have a transaction cost one write to the disk. Outside of any, and only in a file that is known to be ours."""
+    driver = connection.connection.driver_connection
+    assert driver is not None
+    driver.execute("PRAGMA journal_mode = WAL").fetchall()
 
 
 def _revision(connection: Connection, path: Path) -> str | None:

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, RowMapping, and_, case, not_, null, or_, sele
 from steersman.journal import (
     AgentBound,
     AgentEntered,
+    AgentUnbound,
     CardRestored,
     MailboxRestored,
     PlanModeRestored,
@@ -61,10 +62,10 @@ def read_facts(connection: Connection, sessions: Sessions) -> Iterator[Restored]
     yield from _tokens(connection)
 
 
-def _entries(connection: Connection, sessions: Sessions) -> Iterator[AgentEntered | AgentBound]:
+def _entries(connection: Connection, sessions: Sessions) -> Iterator[AgentEntered | AgentBound | AgentUnbound]:
     """Of live activations: as they came, so that what lives on one binding has its order too."""
     live = ACTIVATIONS.c.ended.is_(None)
-    found: dict[int, AgentEntered | AgentBound] = {}
+    found: dict[int, AgentEntered | AgentBound | AgentUnbound] = {}
     for row in connection.execute(select(ACTIVATIONS).where(live)).mappings():
         session = sessions[row["realm"], row["agent_id"]]
         found[row["position"]] = AgentEntered(
@@ -83,7 +84,8 @@ def _entries(connection: Connection, sessions: Sessions) -> Iterator[AgentEntere
         ACTIVATIONS, and_(BINDINGS.c.activation == ACTIVATIONS.c.position, live)
     )
     for row in connection.execute(joined).mappings():
-        found[row["position"]] = AgentBound(row["realm"], row["agent_id"], row["binding"])
+        kind = AgentBound if row["bound"] else AgentUnbound
+        found[row["position"]] = kind(row["realm"], row["agent_id"], row["binding"])
     yield from (found[position] for position in sorted(found))
 
 

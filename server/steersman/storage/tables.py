@@ -79,6 +79,7 @@ BINDINGS: Final = Table(
     Column("position", Integer, primary_key=True),
     Column("activation", Integer, nullable=False),
     Column("binding", String, nullable=False),
+    Column("bound", Boolean, nullable=False),  # or unbound again
     Index("bindings_by_activation", "activation"),
 )
 

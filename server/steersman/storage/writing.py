@@ -13,6 +13,7 @@ from steersman.journal import (
     AgentEnded,
     AgentEntered,
     AgentExited,
+    AgentUnbound,
     Event,
     MessageAccepted,
     MessageMissed,
@@ -179,7 +180,7 @@ class Batch:
     def _take(self, event: Event, at: float) -> _Row:
         """Note the rows that an event makes and changes; what stands in none of them is returned."""
         match event:
-            case AgentEntered() | AgentBound() | AgentExited() | AgentEnded():
+            case AgentEntered() | AgentBound() | AgentUnbound() | AgentExited() | AgentEnded():
                 return self._take_activation(event, at)
             case MessageAccepted() | NoticeLeft() | MessagesHandedOut() | MessagesConfirmed() | MessageMissed():
                 return self._take_message(event, at)
@@ -226,7 +227,9 @@ class Batch:
 
     # --- agents ------------------------------------------------------------------------------------------------------
 
-    def _take_activation(self, event: AgentEntered | AgentBound | AgentExited | AgentEnded, at: float) -> _Row:
+    def _take_activation(
+        self, event: AgentEntered | AgentBound | AgentUnbound | AgentExited | AgentEnded, at: float
+    ) -> _Row:
         if isinstance(event, AgentEntered) and (event.realm, event.agent_id) not in self._sessions:
             session = self._sessions[event.realm, event.agent_id] = first_entry(event, self.position)
             self._new[session] = None
@@ -247,10 +250,10 @@ class Batch:
                     },
                 )
                 return {}
-            case AgentBound():
+            case AgentBound() | AgentUnbound():
                 if session.activation is not None:
-                    bound = {"position": self.position, "activation": session.activation, "binding": event.binding}
-                    self._put("bindings", _INSERT_BINDING, bound)
+                    row = {"position": self.position, "activation": session.activation, "binding": event.binding}
+                    self._put("bindings", _INSERT_BINDING, {**row, "bound": isinstance(event, AgentBound)})
                 return {}
             case AgentExited():
                 self._end(session, "exited", at)

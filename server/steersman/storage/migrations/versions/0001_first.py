@@ -13,6 +13,7 @@ def upgrade() -> None:
         sa.Column("position", sa.Integer(), nullable=False),
         sa.Column("activation", sa.Integer(), nullable=False),
         sa.Column("binding", sa.String(), nullable=False),
+        sa.Column("bound", sa.Boolean(), nullable=False),
         sa.PrimaryKeyConstraint("position"),
     )
     op.create_index("bindings_by_activation", "activation_bindings", ["activation"], unique=False)
