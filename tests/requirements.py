@@ -308,4 +308,79 @@ REQUIREMENTS: dict[str, Requirement] = {
     "suite:manifest": Requirement("Each test shows a behaviour of this list, and each of them has a test.", "issue 2"),
     # --- contract, arguments, texts, forms ---
     **CONTRACT,
+    # --- the terminal ---
+    "terminal:answer": Requirement(
+        "`steersman answer` shows each card as it comes and takes labels, own words and skips.", "issue 4; design 11"
+    ),
+    "terminal:provider": Requirement(
+        "While a terminal is attended, a host without a dialog of its own can ask.", "issue 4; case 25"
+    ),
+    "terminal:plan": Requirement(
+        "A plan is shown as its whole source, and nothing but the one choice approves it.", "cases 26 and 43"
+    ),
+    "terminal:refuse": Requirement("A card may be declined, dismissed or put off.", "design 5"),
+    "terminal:elsewhere": Requirement(
+        "One answer wins, the others read that it was answered elsewhere, and what they were typing answers nothing "
+        "else.",
+        "case 21",
+    ),
+    "terminal:late": Requirement(
+        "An answer that nobody waits for any more is a message to the agent, and the human is told.", "case 16"
+    ),
+    "terminal:text": Requirement(
+        "What an agent wrote is shown as text: no control, no link, no markup of the terminal's.", "case 42"
+    ),
+    "terminal:scripts": Requirement("Flags and JSON do for scripts what the prompts do.", "issue 4"),
+    "terminal:agents": Requirement("`steersman agents` shows the tree, `send` speaks to any of it.", "issue 4"),
+    "terminal:history": Requirement("`steersman history` tells what happened, `forget` deletes it.", "issue 4"),
+    "terminal:server": Requirement("`status` and `stop` see to the server that runs, and start none.", "issue 4"),
+    # --- the shared server ---
+    "journal:rebuilt": Requirement("What a server knows is rebuilt whole from its journal.", "issue 4; design 12"),
+    "journal:durable": Requirement(
+        "What is acknowledged is on the disk; commits that arrive together share one transaction.", "issue 4; design 12"
+    ),
+    "journal:refuses": Requirement(
+        "Once a fact cannot be stored, it and all that follow are refused, and nobody is told otherwise.",
+        "issue 4; design 12",
+    ),
+    "journal:file": Requirement(
+        "The journal's file is its user's alone; one that cannot be used is named with a remedy and left as it is.",
+        "issue 4; design 12",
+    ),
+    "journal:history": Requirement("The past is shown without secrets.", "issue 4; design 12"),
+    "journal:forget": Requirement(
+        "What is forgotten is gone from the disk; what waits and who lives stays.", "issue 4; design 12"
+    ),
+    "shared:one-server": Requirement("Pipes that start at once meet in one server.", "issue 4; design 2"),
+    "shared:detached": Requirement(
+        "The server is nobody's child, outlives its pipes, keeps only what it needs of the environment, and its files "
+        "are its user's alone.",
+        "issue 4",
+    ),
+    "shared:crash": Requirement(
+        "When the server is killed its pipes join the next one, with the same agents under the same credentials.",
+        "issue 4; design 2 and 7",
+    ),
+    "shared:orphaned": Requirement(
+        "What a killed server had open is listed as orphaned with its whole text, and nothing answers it.", "case 22"
+    ),
+    "shared:unknown-outcome": Requirement(
+        "A call that a server took and did not answer is told that nobody knows what became of it.", "issue 4"
+    ),
+    "shared:mailbox": Requirement("Mailboxes and receipts outlive the server.", "issue 4; cases 34 and 37"),
+    "shared:handles": Requirement(
+        "A modern client's handle is good after a restart, and what was used stays used.", "case 18"
+    ),
+    "shared:idle": Requirement("A server that nobody needs ends, and leaves no socket.", "issue 4"),
+    "shared:newer": Requirement("A newer pipe has an older server end once nothing is open, and says so.", "issue 4"),
+    "shared:ten-pipes": Requirement(
+        "Of ten pipes of two hosts one is killed; the others steer on across processes.", "issue 4"
+    ),
+    "shared:unusable": Requirement(
+        "A journal that cannot be used is named with the remedy, and is left as it is.", "issue 4"
+    ),
+    "shared:full-disk": Requirement("What could not be stored is never acknowledged.", "issue 4"),
+    "shared:peer": Requirement("No other user's process is spoken with over the socket.", "issue 4; design 2"),
+    "shared:http": Requirement("Pipes and HTTP meet in one server.", "issue 4; design 2"),
+    "shared:stale": Requirement("What a dead server left is in nobody's way.", "issue 4"),
 }

@@ -37,6 +37,7 @@ from steersman.storage.journal import open_journal
 from tests.clock import ManualClock
 from tests.faults import Faults
 from tests.pipes import json_lines
+from tests.storage.folds import crashed, differences, folds
 
 Wire = Literal["memory", "stdio", "pipe", "http"]
 Era = Literal["legacy", "modern"]
@@ -55,9 +56,9 @@ class Transport:
 TRANSPORTS = [Transport(wire, era) for wire in get_args(Wire) for era in get_args(Era)]
 
 
-def over(*wires: Wire) -> pytest.MarkDecorator:
-    """Run a test that uses `connect` over these wires only."""
-    chosen = [transport for transport in TRANSPORTS if transport.wire in wires]
+def over(*wires: Wire, era: Era | None = None) -> pytest.MarkDecorator:
+    """Run a test that uses `connect` over these wires only, in both eras or in one."""
+    chosen = [transport for transport in TRANSPORTS if transport.wire in wires and era in (None, transport.era)]
     return pytest.mark.parametrize("transport", chosen, ids=lambda transport: transport.name, indirect=True)
 
 
@@ -81,7 +82,6 @@ class World:
     files: StateFiles
     events: Sequence[Event] = ()
     """What happened so far."""
-    tokens: Any = None
     port: int = 0
     default_token: str = ""
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
@@ -89,9 +89,8 @@ class World:
     def note(self, event: Event | Restored) -> None:
         self.events = (*self.events, cast("Event", event))
 
-    def new_token(self, label: str, *, subject: str = "local", profile: Profile | None = None) -> str:
-        assert self.tokens is not None
-        return self.tokens.new(label, subject=subject, profile=profile)
+    async def new_token(self, label: str, *, subject: str = "local", profile: Profile | None = None) -> str:
+        return await self.services.tokens.new(label, subject, profile)
 
     @asynccontextmanager
     async def client(
@@ -224,10 +223,16 @@ async def open_world(
             case "pipe":
                 await stack.enter_async_context(_on_a_socket(world))
             case "http":
-                await stack.enter_async_context(_on_a_port(world, state_dir))
+                await stack.enter_async_context(_on_a_port(world))
             case _:
                 pass
         yield world
+        if is_pipe:
+            # Whatever a test has done: a server that came now would know the same.
+            await journal.append()
+            async with crashed(state_dir, clock, providers) as after:
+                different = differences(folds(services), folds(after))
+                assert not different, different
 
 
 @asynccontextmanager
@@ -244,18 +249,16 @@ async def _on_a_socket(world: World) -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def _on_a_port(world: World, state_dir: Path) -> AsyncGenerator[None]:
+async def _on_a_port(world: World) -> AsyncGenerator[None]:
     from steersman.serving.http import make_app
-    from steersman.tokens import TokenStore
 
-    world.tokens = TokenStore(state_dir)
-    world.default_token = world.tokens.new("test", profile=world.host.profile)
+    world.default_token = await world.new_token("test", profile=world.host.profile)
     # With IPPROTO_TCP asyncio turns Nagle's algorithm off; without it each call takes 45 ms.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.bind(("127.0.0.1", 0))
     listening.listen()
     world.port = listening.getsockname()[1]
-    app = make_app(world.services, tokens=world.tokens, host="127.0.0.1", port=world.port, defaults=world.host)
+    app = make_app(world.services, host="127.0.0.1", port=world.port, defaults=world.host)
     server = _Uvicorn(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1))
     with listening:
         async with anyio.create_task_group() as group:
