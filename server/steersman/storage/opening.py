@@ -128,8 +128,10 @@ def write_ahead(connection: Connection) -> None:
 
 def _revision(connection: Connection, path: Path) -> str | None:
     tables = set(connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'").scalars())
+    if not tables:
+        return None
     if "alembic_version" in tables:
-        return connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
-    if tables:
-        raise foreign(path)
-    return None
+        revision = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+        if revision:
+            return str(revision)
+    raise foreign(path)
