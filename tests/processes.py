@@ -61,14 +61,16 @@ async def pipe(
     elicit: ElicitationFnT | None = None,
     env: Mapping[str, str] | None = None,
     command: Sequence[str] = ("-m", "steersman"),
+    seconds: float | None = SECONDS,
+    stderr: int = subprocess.PIPE,
 ) -> AsyncGenerator[PipeProcess]:
-    """A pipe to the server of a state directory, which it starts if there is none."""
+    """A pipe to the server of a state directory, which it starts if there is none. The block may last so long."""
     to_pipe, to_client = os.pipe(), os.pipe()
     process = subprocess.Popen(
         [sys.executable, *command, "--state-dir", str(state), *arguments],
         stdin=to_pipe[0],
         stdout=to_client[1],
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         env={**os.environ, **(env or {})},
     )
     os.close(to_pipe[0])
@@ -76,14 +78,14 @@ async def pipe(
     ends = to_client[0], to_pipe[1]
     mode = "legacy" if era == "legacy" else "auto"
     try:
-        with anyio.fail_after(SECONDS):
+        with anyio.fail_after(seconds):
             async with Client(json_lines(*ends), mode=mode, elicitation_callback=elicit, cache=None) as client:
                 yield PipeProcess(process, client)
     finally:
         process.kill()
         process.wait()
-        assert process.stderr is not None
-        process.stderr.close()
+        if process.stderr is not None:
+            process.stderr.close()
 
 
 def said(of: PipeProcess) -> str:
