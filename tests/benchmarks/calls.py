@@ -8,9 +8,9 @@ from typing import Any, Final
 from mcp import Client
 
 from steersman_client import Host
+from tests.benchmarks.bare import TOOL
 from tests.benchmarks.pairs import Row, Sample, compare
 from tests.benchmarks.processes import serve
-from tests.benchmarks.servers import TOOL
 
 CALLS: Final = 300
 LIMIT: Final = 1.3

@@ -13,10 +13,10 @@ import anyio
 from mcp import Client
 
 from steersman_client import Agent, Host
+from tests.benchmarks.bare import TOOL
 from tests.benchmarks.calls import ASK
 from tests.benchmarks.pairs import Figure, Row, Sample, compare
 from tests.benchmarks.processes import Served, serve
-from tests.benchmarks.servers import TOOL
 
 AGENTS: Final = 1_000
 HOSTS: Final = 10
