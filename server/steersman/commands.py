@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError
 
 from steersman import __version__
-from steersman.cli import Options, complain, guarded, run_serve, run_stdio
 from steersman.json_values import is_list, is_object
+from steersman.processes import Options, complain, guarded, run_serve, run_stdio
 from steersman.settings import DEFAULT_HOST, DEFAULT_PORT, SettingsError, Source, variable_of
 from steersman.terminal import commands as terminal_commands
 from steersman.terminal.connection import Connection, connect
